@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use anyhow::{Context, Result};
-use mayfly_testkit::{Instance, Job, Scratch, process};
+use mayfly_testkit::{Instance, Job, Running, Scratch, process};
 use serde_json::Value;
 
 /// Starts an instance of so many nodes on this machine. All names are where [`crate::placing`]
@@ -53,14 +53,31 @@ fn program() -> Result<PathBuf> {
 
 /// This program in another role, on one node of the instance; what it printed.
 pub(crate) fn child(instance: &Instance<'_>, node: usize, words: &[&str]) -> Result<String> {
+    let outcome = job_of_child(instance, (node, 0), words)?.run_ok()?;
+    Ok(String::from_utf8(outcome.stdout)?)
+}
+
+/// The same, one of several at a time, by number.
+pub(crate) fn start_child<'a>(
+    instance: &Instance<'a>,
+    (node, number): (usize, usize),
+    words: &[&str],
+) -> Result<Running<'a>> {
+    job_of_child(instance, (node, number), words)?.start()
+}
+
+fn job_of_child<'a>(
+    instance: &Instance<'a>,
+    (node, number): (usize, usize),
+    words: &[&str],
+) -> Result<Job<'a>> {
     let mut script = format!("exec '{}'", program()?.display());
     for word in words {
         script.push_str(&format!(" '{word}'"));
     }
-    let label = format!("{}-{}", instance.name(), words.first().context("a role")?);
+    let label = format!("{}-{}-{number}", instance.name(), words.first().context("a role")?);
     let job = instance.shell(&label, &script).env("MAYFLY_NODE", node.to_string());
-    let outcome = job.deadline(std::time::Duration::from_secs(600)).run_ok()?;
-    Ok(String::from_utf8(outcome.stdout)?)
+    Ok(job.deadline(std::time::Duration::from_secs(600)))
 }
 
 /// This program in another role, outside of any instance.

@@ -17,6 +17,7 @@ mod growth;
 mod instance;
 mod latency;
 mod long;
+mod own;
 mod placing;
 mod processor;
 mod report;
@@ -29,12 +30,13 @@ use anyhow::{Result, bail};
 /// A bar, by name.
 type Bar = (&'static str, fn() -> Result<()>);
 
-const BARS: [Bar; 11] = [
+const BARS: [Bar; 12] = [
     ("latency", latency::run),
     ("bulk", bulk::run),
     ("beside", beside::run),
     ("counts", counts::run),
     ("growth", growth::run),
+    ("own", own::run),
     ("long", long::run),
     ("shared", shared::run),
     ("balance", placing::balance),
@@ -59,6 +61,7 @@ fn main() -> Result<()> {
         ["__shaped", ref words @ ..] => return shaped::child(words),
         ["__costs", ref words @ ..] => return costs::child(words),
         ["__growth", ref words @ ..] => return growth::child(words),
+        ["__own", ref words @ ..] => return own::child(words),
         ["__long", ref words @ ..] => return long::child(words),
         ["__shared", ref words @ ..] => return shared::child(words),
         ["__failure", name] => return failure::child(name),

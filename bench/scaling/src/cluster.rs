@@ -22,7 +22,7 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 pub use self::process::Act;
 use self::process::Process;
-use crate::costs::{Cost, Machine};
+use crate::costs::{self, Cost, Machine};
 
 /// Processes of each node, as in the published runs.
 pub const PROCESSES: u32 = 16;
@@ -244,6 +244,13 @@ impl Cluster {
         self.queue.push(Reverse((at_ns, self.sequence, due)));
     }
 
+    /// Nothing happens for so long.
+    pub(crate) fn rest(&mut self, rest_ns: u64) {
+        self.now_ns += rest_ns;
+        self.clock.set(self.now_ns);
+        self.network.lock().set_now(self.now_ns);
+    }
+
     fn step(&mut self) -> bool {
         let Some(Reverse((at_ns, _, due))) = self.queue.pop() else { return false };
         self.now_ns = self.now_ns.max(at_ns);
@@ -340,6 +347,15 @@ impl Cluster {
     fn go(&mut self, process: usize) {
         let of = &mut self.processes[process];
         let member = &mut self.members[of.node as usize];
+        if let Some(path) = of.looks_at()
+            && let Some(daemon) = member.node.daemon.as_mut()
+            && daemon.service(0).has_bytes_of(path.as_bytes())
+        {
+            of.has_looked();
+            let done_ns = self.now_ns + costs::OWN_LOOK_NS;
+            self.done_ns.push(done_ns);
+            return self.after(done_ns, Due::Go(process));
+        }
         let asked = of.go_on(member.node.region());
         member.asked += asked;
         let node = of.node;

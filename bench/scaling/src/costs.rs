@@ -23,6 +23,9 @@ pub const UPLINK_GIGABITS: f64 = 400.0;
 const ONE_WAY_NS: u64 = 10_000;
 /// A process between an answer and its next request, nanoseconds: `client µs` of `mayfly bench`.
 const CLIENT_NS: u64 = 2_000;
+/// Opening, reading and closing a small file that a process finds in its node's records,
+/// nanoseconds: `docs/decisions/2026-11-29-contents-are-kept-under-a-lease.md`.
+pub(crate) const OWN_LOOK_NS: u64 = 2_900;
 /// Headers of Ethernet, IP, TCP and of a frame of the transport, bytes.
 const OVERHEAD_BYTES: u64 = 66 + 44;
 
@@ -186,6 +189,9 @@ pub const LOOK: Operation = Operation {
     network_us: 19.44 + 25.52,
     pool_us: 0.0,
 };
+/// The same by the records of the own node: a process does it alone ([`OWN_LOOK_NS`]).
+pub const KEPT_LOOK: Operation =
+    Operation { name: "read of 3 KiB, kept by the own node", ..ASKS_NOBODY };
 const ASKS_NOBODY: Operation = Operation {
     name: "",
     requests: 1.0,

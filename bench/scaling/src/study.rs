@@ -22,6 +22,9 @@ const WARM: u32 = 6;
 /// Operations of each process that are measured.
 const OPERATIONS: u32 = 12;
 
+/// Longer than it takes until what was made counts as not being changed.
+const AT_REST_NS: u64 = 1_500_000_000;
+
 /// Nodes up to which long transfers are simulated.
 const LONG_NODES_MAX: u32 = 32;
 
@@ -44,8 +47,12 @@ pub enum Workload {
     DatasetFirst,
     /// The same files are read again.
     DatasetSecond,
+    /// The same once more: now their nodes keep them.
+    DatasetThird,
     /// One file, at which all look.
     HotFile,
+    /// One small file, which all open and read.
+    HotRead,
     /// A file for each process, written in small pieces.
     WriteEach,
     /// The same, read.
@@ -62,16 +69,18 @@ pub enum Workload {
 
 impl Workload {
     /// All of them.
-    pub const ALL: [Workload; 15] = [
+    pub const ALL: [Workload; 17] = [
         Workload::Create,
         Workload::Stat,
         Workload::Remove,
         Workload::HotFile,
+        Workload::HotRead,
         Workload::OwnCreate,
         Workload::OwnStat,
         Workload::OwnRemove,
         Workload::DatasetFirst,
         Workload::DatasetSecond,
+        Workload::DatasetThird,
         Workload::WriteEach,
         Workload::ReadEach,
         Workload::WriteOneHome,
@@ -92,7 +101,9 @@ impl Workload {
             Workload::OwnRemove => "remove, own directories",
             Workload::DatasetFirst => "dataset of one node, first read",
             Workload::DatasetSecond => "dataset of one node, second read",
+            Workload::DatasetThird => "dataset of one node, third read",
             Workload::HotFile => "stat of one file",
+            Workload::HotRead => "read of one file",
             Workload::WriteEach => "8 KiB write, file per process",
             Workload::ReadEach => "8 KiB read, file per process",
             Workload::WriteOneHome => "8 KiB write, one file at home",
@@ -106,9 +117,13 @@ impl Workload {
     #[must_use]
     pub fn table(self) -> &'static str {
         match self {
-            Workload::Create | Workload::Stat | Workload::Remove | Workload::HotFile => "metadata",
+            Workload::Create
+            | Workload::Stat
+            | Workload::Remove
+            | Workload::HotFile
+            | Workload::HotRead => "metadata",
             Workload::OwnCreate | Workload::OwnStat | Workload::OwnRemove => "own",
-            Workload::DatasetFirst | Workload::DatasetSecond => "dataset",
+            Workload::DatasetFirst | Workload::DatasetSecond | Workload::DatasetThird => "dataset",
             _ => "data",
         }
     }
@@ -150,6 +165,7 @@ impl Workload {
             Workload::OwnStat | Workload::HotFile => costs::OWN_STAT,
             Workload::OwnRemove => costs::OWN_REMOVE,
             Workload::DatasetFirst | Workload::DatasetSecond => costs::LOOK,
+            Workload::DatasetThird | Workload::HotRead => costs::KEPT_LOOK,
             Workload::Stat => costs::STAT,
             Workload::Remove => costs::REMOVE,
             Workload::ReadEach => costs::READ_8K,
@@ -166,9 +182,12 @@ impl Workload {
             Workload::WriteOneHome | Workload::DatasetFirst | Workload::DatasetSecond => {
                 Target::One
             }
-            Workload::HotFile | Workload::OwnCreate | Workload::OwnStat | Workload::OwnRemove => {
-                Target::Own
-            }
+            Workload::HotFile
+            | Workload::HotRead
+            | Workload::DatasetThird
+            | Workload::OwnCreate
+            | Workload::OwnStat
+            | Workload::OwnRemove => Target::Own,
             _ => Target::All,
         }
     }
@@ -219,7 +238,10 @@ impl Workload {
             Workload::OwnCreate => each(&|at| Act::Create(own(at))),
             Workload::OwnStat => each(&|at| Act::Stat(own(at))),
             Workload::OwnRemove => each(&|at| Act::Unlink(own(at))),
-            Workload::DatasetFirst | Workload::DatasetSecond => each(&|at| Act::Look(file(at))),
+            Workload::DatasetFirst | Workload::DatasetSecond | Workload::DatasetThird => {
+                each(&|at| Act::Look(file(at)))
+            }
+            Workload::HotRead => each(&|_| Act::Look("d/hot".to_owned())),
             Workload::HotFile => each(&|_| Act::Stat("d/hot".to_owned())),
             Workload::WriteEach => each(&|at| Act::Write(u64::from(at) * bytes, count)),
             Workload::ReadEach => each(&|at| Act::Read(u64::from(at) * bytes, count)),
@@ -256,14 +278,27 @@ fn prepare(workload: Workload, cluster: &mut Cluster, cost: Cost) -> Result<()> 
                 cluster.phase(cost, 1, |process| Workload::OwnCreate.acts(process))?;
             }
         }
-        Workload::DatasetFirst | Workload::DatasetSecond => {
+        Workload::DatasetFirst | Workload::DatasetSecond | Workload::DatasetThird => {
             let processes = cluster.nodes() * PROCESSES;
             let all = || (0..processes).flat_map(|of| Workload::Create.acts(of)).collect();
             cluster.phase(cost, 1, |process| if process == 0 { all() } else { Vec::new() })?;
             cluster.begin_program(0, workload.lanes())?;
-            if workload == Workload::DatasetSecond {
+            cluster.rest(AT_REST_NS);
+            let before = match workload {
+                Workload::DatasetSecond => 1,
+                Workload::DatasetThird => 2,
+                _ => 0,
+            };
+            for _ in 0..before {
                 cluster.phase(cost, 1, |process| workload.acts(process))?;
             }
+        }
+        Workload::HotRead => {
+            let hot = || "d/hot".to_owned();
+            cluster.phase(cost, 1, |process| first(process, Act::Create(hot())))?;
+            cluster.begin_program(0, workload.lanes())?;
+            cluster.rest(AT_REST_NS);
+            cluster.phase(cost, 1, |_| vec![Act::Look(hot()); 8])?;
         }
         Workload::HotFile => {
             let hot = || "d/hot".to_owned();

@@ -37,6 +37,8 @@ impl TransactionId {
 pub enum Message {
     /// A request that is the receiver's.
     Forward(Box<Forward>),
+    /// The same, of a daemon that is gone: nobody stands for what it opens unless it comes again.
+    Unheard(Box<Forward>),
     /// The request of this session that still waits is answered with EINTR.
     Cancel(SessionId, u64),
     /// This request of the session has come once more while it is executed, so its answer will be
@@ -161,6 +163,9 @@ pub enum Question {
     /// The request was executed before the daemon was restarted, says the sender, who has the
     /// answer.
     Executed(SessionId, u64),
+    /// This request of the asker's node is the next of its lane behind one whose answer the
+    /// receiver has kept: that one does not come again.
+    WentOn { session: SessionId, lane: u32, request_id: u64 },
     /// Allowances that are not used shall be given back.
     Reclaim,
     /// The asker's node has no use any more for a description that it was given, and its session,
@@ -190,7 +195,14 @@ pub enum Question {
     /// Bytes for the end of a file, which are to be written if nobody else has written there, and
     /// only while the part is held for this append. `behind`: somebody has written behind them, so
     /// that they are there already, or will not be written.
-    AppendPart { place: PartPlace, append: Append, offset: u64, bytes: Vec<u8>, behind: bool },
+    AppendPart {
+        place: PartPlace,
+        append: Append,
+        offset: u64,
+        #[serde(with = "serde_bytes")]
+        bytes: Vec<u8>,
+        behind: bool,
+    },
     /// fallocate of a range of the file with this mode, as far as it is the part's. With `look`:
     /// is there room?
     AllocatePart { place: PartPlace, mode: u32, start: u64, end: u64, look: bool },
@@ -231,6 +243,7 @@ impl Question {
             | Question::Forget { .. }
             | Question::IsOver(_)
             | Question::Executed(..)
+            | Question::WentOn { .. }
             | Question::Reclaim
             | Question::Drop { .. }
             | Question::Space
@@ -311,10 +324,11 @@ pub enum Answer {
     /// A file's attributes, as the record of a dentry has them, with content if that was asked for;
     /// nothing where there are none to be told.
     File {
+        #[serde(with = "serde_bytes")]
         record: Vec<u8>,
         cacheable: bool,
-        /// Names and records of other files, all of which may be kept.
-        more: Vec<(Vec<u8>, Vec<u8>)>,
+        /// Other files, all of which may be kept.
+        more: Vec<NamedRecord>,
     },
     /// The description that was made.
     Kept(OpenRef),
@@ -323,6 +337,7 @@ pub enum Answer {
     Member(MemberFacts),
     /// Packed entries, and whether there are more than there was room for.
     Entries {
+        #[serde(with = "serde_bytes")]
         packed: Vec<u8>,
         more: bool,
     },
@@ -342,7 +357,7 @@ pub enum Answer {
         operations: Vec<(TransactionId, Vec<Step>)>,
         /// Requests of the asking node's processes, as that calls them, whose answers may come
         /// again here and nowhere else.
-        executed: Vec<(SessionId, u64)>,
+        executed: Vec<Executed>,
     },
     /// From this one on, `NUMBERS_AT_ONCE` of them.
     Numbers(u64),
@@ -353,6 +368,23 @@ pub enum Answer {
         /// Shards to which requests of these processes were sent.
         elsewhere: Vec<(Process, u32)>,
     },
+}
+
+/// A request whose answer is kept, and its lane where that is known.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Executed {
+    pub(crate) session: SessionId,
+    pub(crate) lane: Option<u32>,
+    pub(crate) request_id: u64,
+}
+
+/// The name of a file, and the record of its dentry.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct NamedRecord {
+    #[serde(with = "serde_bytes")]
+    pub(crate) name: Vec<u8>,
+    #[serde(with = "serde_bytes")]
+    pub(crate) record: Vec<u8>,
 }
 
 /// A description that another node has at the one that asks, and the request of a process there

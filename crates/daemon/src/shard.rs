@@ -198,6 +198,9 @@ impl Shard {
         self.namespace.found_file = None;
         self.files.opened_content = None;
         self.end_in_doubt_behind(caller);
+        if !self.transactions.completed_elsewhere.is_empty() {
+            self.go_on_behind(caller);
+        }
         if !self.files.unclaimed_opens.is_empty() {
             self.drop_unclaimed(caller);
         }

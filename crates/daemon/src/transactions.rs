@@ -38,7 +38,7 @@ pub(crate) struct Transactions {
     /// Requests that an earlier daemon executed and perhaps did not answer.
     pub(crate) completed: HashMap<(SessionId, u64), Completed>,
     /// The same at other shards.
-    pub(crate) completed_elsewhere: HashMap<(SessionId, u64), ShardId>,
+    pub(crate) completed_elsewhere: HashMap<(SessionId, u64), (ShardId, Option<u32>)>,
 }
 
 impl Transactions {

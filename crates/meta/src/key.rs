@@ -69,10 +69,10 @@ pub fn answer(session: u32, lane: u32) -> [u8; 9] {
     numbered(ANSWER, FileId(u64::from(session) << 32 | u64::from(lane)))
 }
 
-/// The session of the key of an answer.
+/// The session and the lane of the key of an answer.
 #[must_use]
-pub fn split_answer(key: &[u8]) -> Option<u32> {
-    split_numbered(key).map(|number| (number.0 >> 32) as u32)
+pub fn split_answer(key: &[u8]) -> Option<(u32, u32)> {
+    split_numbered(key).map(|number| ((number.0 >> 32) as u32, number.0 as u32))
 }
 
 /// The key of a dentry. Each request makes a few, so it is no allocation.

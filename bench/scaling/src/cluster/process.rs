@@ -128,6 +128,21 @@ impl Process {
         self.acts.is_empty() && self.submitted.is_empty() && is_idle
     }
 
+    /// The file that it reads next, by opening it.
+    pub(super) fn looks_at(&self) -> Option<&str> {
+        match self.acts.front() {
+            Some(Act::Look(path)) if self.slots.iter().all(|slot| slot.busy.is_none()) => {
+                Some(path)
+            }
+            _ => None,
+        }
+    }
+
+    /// It has done so by itself.
+    pub(super) fn has_looked(&mut self) {
+        self.acts.pop_front();
+    }
+
     /// Begins what can be begun; how many requests that is.
     pub(super) fn go_on(&mut self, node: &NodeRegion) -> u64 {
         let mut asked = 0;

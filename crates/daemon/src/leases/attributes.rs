@@ -24,8 +24,8 @@ use mayfly_wire::{Request, Wire, Writer};
 use crate::{
     fault::{Fault, Outcome, Served},
     leases::kept_files::AHEAD_SECONDS,
-    maps::{HashMap, HashSet},
-    message::{Answer, At, MemberFacts, Question, Resolved},
+    maps::HashMap,
+    message::{Answer, At, MemberFacts, NamedRecord, Question, Resolved},
     namespace::{dentry_cache::Cached, open::opens_to_read, state::member::Parent},
     shard::Shard,
     shards::{
@@ -87,14 +87,19 @@ impl Asked {
 #[derive(Debug, Default)]
 pub(crate) struct AskedFiles {
     directories: HashMap<FileId, Asked>,
-    /// Positions, which are hashes of directory and name, of files that were asked for.
-    once: HashSet<u64>,
+    /// Positions, which are hashes of directory and name, of files that were asked for, and the
+    /// second until which it pays to keep them when they are asked for again.
+    once: HashMap<u64, i64>,
 }
 
 impl AskedFiles {
     /// One more, at this position of the listing. With how many others it should be asked for, to
     /// be kept.
-    pub(super) fn count(&mut self, directory: FileId, cookie: u64) -> Option<u16> {
+    pub(super) fn count(
+        &mut self,
+        (directory, cookie): (FileId, u64),
+        (now, pays_seconds): (i64, i64),
+    ) -> Option<u16> {
         if self.directories.len() >= DIRECTORIES_MAX && !self.directories.contains_key(&directory) {
             self.directories.clear();
         }
@@ -120,7 +125,8 @@ impl AskedFiles {
         if self.once.len() >= ONCE_MAX {
             self.once.clear();
         }
-        (!self.once.insert(cookie) && !refused).then_some(0)
+        let again = self.once.insert(cookie, now + pays_seconds).is_some_and(|until| now < until);
+        (again && !refused).then_some(0)
     }
 
     /// The answer had files from one position to another.
@@ -146,30 +152,21 @@ fn is_about(question: &Question, at: FileId, of: &[u8]) -> bool {
     matches!(question, Question::File { directory, name, .. } if *directory == at && *name == of)
 }
 
-/// What another shard is told of files.
-struct Telling {
-    /// So many bytes of them may be told still.
-    room_bytes: usize,
+/// As a dentry's record would be that has the inode; of an empty file unless the bytes are told.
+fn record_of(mut inode: Box<Inode>, contents: bool) -> Vec<u8> {
+    if let Content::Inline(bytes) = &mut inode.content
+        && !contents
+    {
+        bytes.clear();
+    }
+    let mut record = Vec::new();
+    inode.encode_fused_to(&mut record);
+    record
 }
 
-impl Telling {
-    fn new(contents: bool) -> Telling {
-        Telling { room_bytes: if contents { CONTENTS_TOLD_BYTES_MAX } else { 0 } }
-    }
-
-    /// As a dentry's record would be that has the inode; of an empty file where the bytes are not
-    /// told.
-    fn record(&mut self, mut inode: Box<Inode>) -> Vec<u8> {
-        if let Content::Inline(bytes) = &mut inode.content {
-            match self.room_bytes.checked_sub(bytes.len()) {
-                Some(left) => self.room_bytes = left,
-                None => bytes.clear(),
-            }
-        }
-        let mut record = Vec::new();
-        inode.encode_fused_to(&mut record);
-        record
-    }
+/// How many bytes are told with the file, if they are.
+fn bytes_of(inode: &Inode) -> usize {
+    if let Content::Inline(bytes) = &inode.content { bytes.len() } else { 0 }
 }
 
 impl Shard {
@@ -196,7 +193,8 @@ impl Shard {
         let answer = match self.known_fact(owner, |asked| is_about(asked, *directory, name)) {
             Some(answer) => answer,
             None => {
-                let Some(more) = self.leases.asked_files.count(*directory, cookie) else {
+                let at = (*directory, cookie);
+                let Some(more) = self.leases.asked_files.count(at, self.pays()) else {
                     return Err(Fault::Elsewhere(owner, place));
                 };
                 let (directory, name, upto) = (*directory, name.clone(), *upto);
@@ -215,6 +213,11 @@ impl Shard {
         };
         attr.encode(to)?;
         Ok(Served::Replied)
+    }
+
+    /// The present, and for how long what is kept can be used, seconds.
+    pub(super) fn pays(&self) -> (i64, i64) {
+        (self.leases.now, self.config.leases.seconds)
     }
 
     /// A request is sent on to another shard. What this node's processes change themselves they
@@ -316,27 +319,28 @@ impl Shard {
         }
         let is_at_rest = self.is_directory_at_rest(directory)?;
         let cacheable = is_at_rest && self.lease_file(from, (directory, name), &inode);
-        let mut telling = Telling::new(contents && cacheable);
-        let record = telling.record(inode);
+        let contents = contents && cacheable;
+        let room_bytes = contents.then(|| CONTENTS_TOLD_BYTES_MAX - bytes_of(&inode));
         let more = if cacheable {
-            self.files_behind(from, (directory, cookie), more, &mut telling)?
+            self.files_behind(from, (directory, cookie), more, room_bytes)?
         } else {
             Vec::new()
         };
-        Ok(Answer::File { record, cacheable, more })
+        Ok(Answer::File { record: record_of(inode, contents), cacheable, more })
     }
 
     /// Records of files behind that position of a listing, whose inodes are in the records of their
-    /// names, and which the other shard may remember from now on.
+    /// names, and which the other shard may remember from now on; with their bytes, and no more
+    /// than have room, if that is said.
     fn files_behind(
         &mut self,
         from: ShardId,
         (directory, cookie): (FileId, u64),
         count: u16,
-        telling: &mut Telling,
-    ) -> Outcome<Vec<(Vec<u8>, Vec<u8>)>> {
+        room_bytes: Option<usize>,
+    ) -> Outcome<Vec<NamedRecord>> {
         let count = usize::from(count.min(MORE_FILES_MAX));
-        let (prefix, mut seen) = (key::directory(directory), 0);
+        let (prefix, mut seen, mut bytes) = (key::directory(directory), 0, 0);
         let mut found: Vec<(Vec<u8>, Box<Inode>)> = Vec::new();
         self.store.scan(
             &prefix,
@@ -348,6 +352,10 @@ impl Shard {
                     && inode.kind() == FileKind::Regular
                     && !inode.unsettled
                 {
+                    bytes += bytes_of(&inode);
+                    if room_bytes.is_some_and(|room| bytes > room) {
+                        return Scan::Enough;
+                    }
                     found.push((name.to_vec(), inode));
                 }
                 let enough = found.len() >= count || seen >= LOOKED_AT_FOR_EACH * count;
@@ -355,7 +363,11 @@ impl Shard {
             },
         )?;
         found.retain(|(name, inode)| self.lease_file(from, (directory, name), inode));
-        Ok(found.into_iter().map(|(name, inode)| (name, telling.record(inode))).collect())
+        let named = |(name, inode)| {
+            let record = record_of(inode, room_bytes.is_some());
+            NamedRecord { name, record }
+        };
+        Ok(found.into_iter().map(named).collect())
     }
 
     /// The other shard may remember the file, if that is at rest and there is room.
@@ -414,8 +426,7 @@ impl Shard {
 
     /// Whether somebody may write to the file.
     fn is_written(&self, id: FileId) -> bool {
-        self.files.opens.file(id).is_some()
-            && self.files.opens.all().any(|(_, open)| open.id == id && open.may_write())
+        self.files.opens.file(id).is_some_and(|file| file.writers > 0)
     }
 
     /// A file of this shard is about to change: who may know its attributes forgets them first.
@@ -444,6 +455,7 @@ mod tests {
     use super::*;
 
     const DIRECTORY: FileId = FileId(7);
+    const NOW: i64 = 1;
 
     /// What is asked for at these positions, when each answer has as many as were asked for.
     fn asked(positions: impl Iterator<Item = u64>) -> Vec<u16> {
@@ -453,7 +465,7 @@ mod tests {
         let mut counts = Vec::new();
         for at in positions.map(|position| position * APART) {
             if at > known_up_to
-                && let Some(more) = files.count(DIRECTORY, at)
+                && let Some(more) = files.count((DIRECTORY, at), (NOW, 4))
             {
                 files.answered(DIRECTORY, at, at + u64::from(more) * APART);
                 known_up_to = at + u64::from(more) * APART;
@@ -472,7 +484,7 @@ mod tests {
     fn who_asks_here_and_there_is_told_of_what_he_asks_for_again() {
         let mut files = AskedFiles::default();
         let mut ask = |at: u64| {
-            let more = files.count(DIRECTORY, at)?;
+            let more = files.count((DIRECTORY, at), (NOW, 4))?;
             files.answered(DIRECTORY, at, at + u64::from(more));
             Some(more)
         };
@@ -482,5 +494,12 @@ mod tests {
         assert_eq!(first[6..], [None; 34]);
         let again: Vec<Option<u16>> = positions().map(&mut ask).collect();
         assert_eq!(again[6..20], [Some(0); 14]);
+    }
+
+    #[test]
+    fn who_asks_for_the_same_much_later_is_not_told() {
+        let mut files = AskedFiles::default();
+        let mut ask = |now| files.count((DIRECTORY, 1), (now, 4));
+        assert_eq!([ask(10), ask(14), ask(17)], [None, None, Some(0)]);
     }
 }

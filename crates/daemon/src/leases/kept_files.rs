@@ -99,11 +99,16 @@ impl Shard {
             }
             _ => {}
         }
-        let Some(more) = self.leases.asked_contents.count(*directory, cookie) else {
+        let Some(more) = self.leases.asked_contents.count((*directory, cookie), self.pays()) else {
             return Ok(());
         };
         let (directory, name, upto) = (*directory, name.clone(), *upto);
         let question = Question::File { directory, name, upto, more, contents: true };
+        if more == 0 {
+            // It is opened by a request this time.
+            self.ask(owner, question, Purpose::Remembered(self.leases.now));
+            return Ok(());
+        }
         self.fact(owner, question).map(|_| ())
     }
 
@@ -210,6 +215,24 @@ impl Shard {
         }
         let again = read_later || now < self.leases.kept_files.read_until;
         self.leases.kept_files.next = again.then_some(now + 1);
+    }
+
+    /// Whether a process of this node finds the bytes of this file of another node's by itself.
+    #[must_use]
+    pub fn has_bytes_of(&self, path: &[u8]) -> bool {
+        let mut directory = FileId::ROOT;
+        let mut names = path.split(|byte| *byte == b'/').peekable();
+        while let Some(name) = names.next() {
+            let now = self.leases.now;
+            if names.peek().is_none() {
+                return self.namespace.cache.has_bytes(directory, name, now + AHEAD_SECONDS);
+            }
+            match self.namespace.cache.directory(directory, name, now) {
+                Some((id, _)) => directory = id,
+                None => return false,
+            }
+        }
+        false
     }
 
     /// When the shard has to be called again though nobody asks for anything.

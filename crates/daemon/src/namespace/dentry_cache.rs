@@ -120,6 +120,16 @@ impl DentryCache {
         }
     }
 
+    /// Whether the bytes of a file of another node's may be believed at that second.
+    pub(crate) fn has_bytes(&self, directory: FileId, name: &[u8], at: i64) -> bool {
+        let hash = key::cookie(directory, name);
+        let entry = self.young.get(&hash).or_else(|| self.old.get(&hash));
+        entry.is_some_and(|entry| {
+            let is_it = entry.directory == directory && *entry.name == *name && at < entry.until;
+            is_it && matches!(entry.cached, Cached::File(_, true))
+        })
+    }
+
     /// From which second on a file of another node's is not to be believed.
     pub(crate) fn file_until(&self, directory: FileId, name: &[u8]) -> Option<i64> {
         let hash = key::cookie(directory, name);

@@ -24,7 +24,7 @@ use crate::{
     api::{Caller, Completion},
     fault::{Fault, Outcome},
     log,
-    message::{At, Forward, Message, Resolved},
+    message::{At, Forward, Resolved},
     namespace::state::inode::{Located, Ownership},
     shard::{Shard, state::task::Task},
     shards::numbering::{origin, session_elsewhere},
@@ -154,11 +154,9 @@ impl Shard {
     }
 
     fn send_to_created(&mut self, forward: Forward, file: FileId) {
-        self.remote.sent_on(forward.caller);
         let at = At::File { id: file, slash: false, by_name: true };
         let place = Resolved { at, ..forward.place };
-        let message = Message::Forward(Box::new(Forward { place, ..forward }));
-        self.tasks.send(self.place.slots.home(file), message);
+        self.pass_to(self.place.slots.home(file), Forward { place, ..forward });
     }
 
     /// What a request of another node's process has made is noted in place of an answer, unless its

@@ -21,7 +21,7 @@ use mayfly_types::SessionId;
 
 use crate::{
     fault::store_failed,
-    message::{Answer, Question, TransactionId},
+    message::{Answer, Executed, Question, TransactionId},
     shard::{Shard, state::task::Purpose},
     shards::{numbering::origin, slots::ShardId},
     transactions::state::transaction::Phase,
@@ -53,19 +53,26 @@ impl Shard {
     /// Requests of a node's processes that are being executed here, or whose answers are kept. The
     /// node passes them on to here when they come again: following their paths anew may lead
     /// elsewhere by now, or nowhere, since what they changed has been changed by others.
-    fn executed_for(&mut self, node: u32) -> Vec<(SessionId, u64)> {
+    fn executed_for(&mut self, node: u32) -> Vec<Executed> {
         let number = |session| origin(session).filter(|(of, _)| *of == node).map(|(_, own)| own);
-        let mut executed: Vec<(SessionId, u64)> = self
+        let finished = self.transactions.completed.keys();
+        let mut executed: Vec<Executed> = self
             .remote
             .noted()
-            .map(|caller| (caller.session, caller.request_id))
-            .chain(self.transactions.completed.keys().copied())
-            .filter_map(|(session, request_id)| Some((number(session)?, request_id)))
+            .map(|of| (of.session, Some(of.lane), of.request_id))
+            .chain(finished.map(|(session, request_id)| (*session, None, *request_id)))
+            .filter_map(|(session, lane, request_id)| {
+                Some(Executed { session: number(session)?, lane, request_id })
+            })
             .collect();
         let kept = self.store.scan(&[key::ANSWER], &[key::ANSWER], &mut |key, record| {
-            let session = key::split_answer(key).map(SessionId).and_then(number);
-            let request_id = record.first_chunk().map(|bytes| u64::from_le_bytes(*bytes));
-            executed.extend(session.zip(request_id));
+            if let Some((session, lane)) = key::split_answer(key)
+                && let Some(session) = number(SessionId(session))
+                && let Some(request_id) = record.first_chunk()
+            {
+                let request_id = u64::from_le_bytes(*request_id);
+                executed.push(Executed { session, lane: Some(lane), request_id });
+            }
             Scan::More
         });
         if let Err(error) = kept {
@@ -87,8 +94,8 @@ impl Shard {
         }
         if let Answer::Involved { operations, executed } = answer {
             self.take_part_again(operations);
-            let living = executed.iter().filter(|(session, _)| self.sessions.contains_key(session));
-            let executed = living.map(|request| (*request, from));
+            let living = executed.iter().filter(|of| self.sessions.contains_key(&of.session));
+            let executed = living.map(|of| ((of.session, of.request_id), (from, of.lane)));
             self.transactions.completed_elsewhere.extend(executed);
         }
     }

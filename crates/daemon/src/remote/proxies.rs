@@ -12,7 +12,7 @@
 //!
 //! An open whose answer a node has given up it names itself, behind that request on its way.
 
-use mayfly_types::OpenRef;
+use mayfly_types::{OpenRef, SessionId};
 
 use crate::{
     api::{Caller, Reached},
@@ -143,6 +143,16 @@ impl Shard {
                 self.end_open(open);
             }
         }
+    }
+
+    /// A node says that a lane of its process goes on with this request.
+    pub(crate) fn lane_goes_on_at(
+        &mut self,
+        from: ShardId,
+        (session, lane, request_id): (SessionId, u32, u64),
+    ) {
+        let session = session_elsewhere(self.place.numbering.node_of(from), session);
+        self.lane_goes_on(Caller { session, lane, request_id });
     }
 
     /// A lane of another node's process goes on: when that is behind the request that made a spared

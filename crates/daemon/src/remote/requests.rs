@@ -115,7 +115,8 @@ impl Shard {
         let written = self.remote.written.keys().map(|(session, _)| *session);
         let mut over: Vec<SessionId> = written.filter(is_over).collect();
         let kept = self.store.scan(&prefix, &prefix, &mut |key, _| {
-            over.extend(key::split_answer(key).map(SessionId).filter(is_over));
+            let session = key::split_answer(key).map(|(session, _)| SessionId(session));
+            over.extend(session.filter(is_over));
             mayfly_meta::Scan::More
         });
         if let Err(error) = kept {

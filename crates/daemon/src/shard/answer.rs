@@ -72,7 +72,11 @@ impl Shard {
                 Answer::Over(!self.transactions.running.contains_key(transaction))
             }
             Question::Executed(session, request_id) => {
-                self.transactions.completed_elsewhere.insert((*session, *request_id), from);
+                self.note_executed((*session, *request_id), from);
+                Answer::Done
+            }
+            Question::WentOn { session, lane, request_id } => {
+                self.lane_goes_on_at(from, (*session, *lane, *request_id));
                 Answer::Done
             }
             Question::Drop { open, closed_by, last } => {
@@ -225,7 +229,7 @@ impl Shard {
             && let Answer::File { record, cacheable: true, more } = answer
         {
             let until = self.believed_until(asked_at);
-            let more = more.iter().map(|(name, record)| (name.as_slice(), record.as_slice()));
+            let more = more.iter().map(|of| (of.name.as_slice(), of.record.as_slice()));
             let files = [(name.as_slice(), record.as_slice())].into_iter().chain(more);
             self.keep_files((*directory, *contents), files, until);
         }

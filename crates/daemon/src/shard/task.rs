@@ -107,16 +107,8 @@ impl Shard {
         self.look_at_clocks();
         self.namespace.found_file = None;
         match message {
-            Message::Forward(forward) => {
-                if self.answer_again(&forward) {
-                    return;
-                }
-                let Forward { caller, op, body, place } = *forward;
-                self.learn_seat(&place);
-                self.begin_request(caller);
-                let run = Run::at(place);
-                self.run_task(Task::Request { caller, op, body }, run);
-            }
+            Message::Forward(forward) => self.take_over(*forward, false),
+            Message::Unheard(forward) => self.take_over(*forward, true),
             Message::Cancel(session, request_id) => self.cancel_here(session, request_id),
             Message::GivenUp(caller) => self.give_up_request(caller),
             Message::LookAgain(session, request_id) => {
@@ -141,6 +133,28 @@ impl Shard {
         if let At::Part(place) = &place.at {
             self.learn_layout(place);
         }
+    }
+
+    /// Another shard goes on with the request. Whoever answers it keeps the answer.
+    pub(crate) fn pass_to(&mut self, shard: ShardId, forward: Forward) {
+        let unheard = self.remote.sent_on(forward.caller);
+        let message = if unheard { Message::Unheard } else { Message::Forward };
+        self.tasks.send(shard, message(Box::new(forward)));
+    }
+
+    /// A request is this shard's; `unheard`: of a daemon that is gone.
+    fn take_over(&mut self, forward: Forward, unheard: bool) {
+        if self.answer_again(&forward) {
+            return;
+        }
+        let Forward { caller, op, body, place } = forward;
+        if unheard {
+            self.remote.unheard.insert(caller);
+        }
+        self.learn_seat(&place);
+        self.begin_request(caller);
+        let run = Run::at(place);
+        self.run_task(Task::Request { caller, op, body }, run);
     }
 
     /// How far a directory is spread, as a request says that was sent here for one of its names.
@@ -294,12 +308,9 @@ impl Shard {
             Fault::Elsewhere(shard, place) => {
                 self.end_run();
                 self.note_change_elsewhere(&request, &place);
-                // Whoever answers it keeps the answer.
-                self.remote.sent_on(caller);
                 self.end_whole_in_doubt_of(caller);
                 self.note_sent_on(caller, &request, shard);
-                let forward = Forward { caller, op, body, place: *place };
-                self.tasks.send(shard, Message::Forward(Box::new(forward)));
+                self.pass_to(shard, Forward { caller, op, body, place: *place });
             }
             Fault::Again => {
                 let restarts = self.run.place.restarts + 1;
@@ -356,6 +367,8 @@ impl Shard {
         }
         match asked.purpose {
             Purpose::Nothing => {}
+            Purpose::Remembered(_) if asked.void => {}
+            Purpose::Remembered(at) => self.remember(&asked.question, &answer, Some(at)),
             Purpose::Recovery => {
                 self.tasks.recovering -= 1;
                 self.recovery_answered(asked.to, &asked.question, &answer);

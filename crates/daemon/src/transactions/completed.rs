@@ -13,8 +13,10 @@ use mayfly_wire::Request;
 use crate::{
     api::Caller,
     fault::{Fault, Outcome, store_failed},
+    maps::HashSet,
     message::{Question, TransactionId},
     shard::{Shard, state::task::Purpose},
+    shards::slots::ShardId,
     transactions::state::{completed::Completed, transaction::Transaction},
 };
 
@@ -105,12 +107,40 @@ impl Shard {
         }
     }
 
+    /// Another shard has the answer to this request, whose lane is not known.
+    pub(crate) fn note_executed(&mut self, request: (SessionId, u64), by: ShardId) {
+        self.transactions.completed_elsewhere.insert(request, (by, None));
+    }
+
+    /// A process of this node goes on behind a request of which another shard has the answer. What
+    /// that request has opened for the daemon before nobody will stand for.
+    pub(crate) fn go_on_behind(&mut self, caller: Caller) {
+        let is_over = |(session, request_id): &(SessionId, u64), lane: Option<u32>| {
+            *session == caller.session
+                && lane == Some(caller.lane)
+                && *request_id < caller.request_id
+        };
+        let elsewhere = &mut self.transactions.completed_elsewhere;
+        let over = elsewhere.extract_if(|request, (_, lane)| is_over(request, *lane));
+        let numbering = self.place.numbering;
+        let nodes = over.map(|(_, (shard, _))| numbering.node_of(shard));
+        for node in nodes.filter(|node| *node != numbering.node).collect::<HashSet<u32>>() {
+            // It may have sent the request on to another one of its shards.
+            let first = numbering.front_of(node).0;
+            for shard in first..first + numbering.shards {
+                let Caller { session, lane, request_id } = caller;
+                let question = Question::WentOn { session, lane, request_id };
+                self.ask(ShardId(shard), question, Purpose::Nothing);
+            }
+        }
+    }
+
     /// Whether an earlier daemon executed this request; its transaction is forgotten then, unless
     /// it was a cut, behind which the request goes on. What another node has executed is sent
     /// there, to be answered again.
     pub(crate) fn was_executed(&mut self, caller: Caller, request: &Request<'_>) -> Outcome<bool> {
         let by = (caller.session, caller.request_id);
-        if let Some(shard) = self.transactions.completed_elsewhere.remove(&by)
+        if let Some((shard, _)) = self.transactions.completed_elsewhere.remove(&by)
             && shard != self.place.shard
             // What names a description goes where that is anyway, under another name.
             && (request.open().is_none() || self.place.numbering.is_here(shard))

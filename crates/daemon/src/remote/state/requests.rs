@@ -109,15 +109,15 @@ impl Remote {
         self.spared.retain(|caller, _| other(caller));
     }
 
-    /// Another shard executes it.
-    pub(crate) fn sent_on(&mut self, caller: Caller) {
+    /// Another shard executes it; true if that is for a daemon that is gone.
+    pub(crate) fn sent_on(&mut self, caller: Caller) -> bool {
         if !self.noted.is_empty() {
             self.noted.remove(&caller);
-            self.unheard.remove(&caller);
         }
         if !self.given_up.is_empty() {
             self.given_up.remove(&caller);
         }
+        !self.unheard.is_empty() && self.unheard.remove(&caller)
     }
 
     /// Whether the request is being executed, and its answer will be kept.

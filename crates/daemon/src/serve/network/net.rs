@@ -152,6 +152,7 @@ fn must_arrive(question: &Question) -> bool {
         Question::Apply { .. }
             | Question::Release(_)
             | Question::Drop { .. }
+            | Question::WentOn { .. }
             | Question::DropPart { .. }
             | Question::LetEnd { .. }
             | Question::IsOver(_)
@@ -255,7 +256,9 @@ impl Net {
     pub(in crate::serve) fn send(&self, from: ShardId, to: ShardId, message: Message) {
         let mut state = lock(&self.state);
         match message {
-            Message::Forward(forward) => self.pass_on(&mut state, to, *forward),
+            Message::Forward(forward) | Message::Unheard(forward) => {
+                self.pass_on(&mut state, to, *forward);
+            }
             Message::Ask(id, question) => {
                 let until_ns = self.after(self.patience_with(&question));
                 self.dispatch(&mut state, Sent::Ask { from, to, id, question, until_ns });

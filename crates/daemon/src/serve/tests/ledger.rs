@@ -241,7 +241,7 @@ impl Service for Ledger {
 
     fn deliver(&mut self, from: ShardId, message: Message) {
         match message {
-            Message::Forward(forward) => self.execute(*forward),
+            Message::Forward(forward) | Message::Unheard(forward) => self.execute(*forward),
             Message::Cancel(session, request_id) => self.cancel(session, request_id),
             Message::Ask(id, _) => self.outbox.push((from, Message::Answer(id, Answer::Done))),
             Message::LookAgain(..) => unreachable!("a ledger has no locks"),

@@ -65,6 +65,8 @@ pub(crate) enum Purpose {
     DeadlockSearch(WaitId, u64),
     /// For which of its descriptions here this node stands.
     Proxies(u32),
+    /// To be remembered, as asked at this second.
+    Remembered(i64),
     /// Nothing: it is only to be done.
     Nothing,
 }

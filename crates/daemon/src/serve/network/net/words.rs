@@ -133,6 +133,9 @@ fn is_sound_question(question: &Question) -> bool {
         Question::AllocatePart { place, start, end, .. } => {
             place.part.is_possible() && start <= end && *end <= FILE_BYTES_MAX
         }
+        Question::WentOn { session, lane, .. } => {
+            session.0 < SESSIONS_MAX && (*lane as usize) < LANES
+        }
         Question::Waits { processes } => processes.len() <= DEADLOCK_LOOKS_MAX,
         Question::StillWaiting { delays } => delays.len() <= DEADLOCK_LOOKS_MAX,
         Question::Drop { closed_by, .. } => {
@@ -154,6 +157,7 @@ pub(crate) fn class_of(question: &Question) -> Class {
         | Question::Member(_)
         | Question::Entries { .. }
         | Question::Release(_)
+        | Question::WentOn { .. }
         | Question::Drop { .. }
         | Question::IsOver(_)
         | Question::Keep(_)
