@@ -76,7 +76,7 @@ pub(crate) struct LeasedFiles {
     objects: LeasedObjects,
 }
 
-/// The records, at a moment when nothing was submitted that is not in them.
+/// The records, at a moment when nothing was submitted that is not in them, but what was not there.
 struct Look<'a> {
     view: View<'a>,
     head: &'static NodeHead,
@@ -206,7 +206,9 @@ impl<T: Transport, D: Descriptors> Client<T, D> {
             }
             Some((look, Reached::Nothing)) => {
                 leased.change(OPEN_LEASED_BUSY, OPEN_LEASED);
-                look.lasts().then_some(Err(Errno::ENOENT))
+                // Something may wait that makes it.
+                let is_certain = !is_submitted(self.node.head) && look.lasts();
+                is_certain.then_some(Err(Errno::ENOENT))
             }
             _ => {
                 leased.change(OPEN_LEASED_BUSY, OPEN_LEASED);
@@ -236,8 +238,10 @@ impl<T: Transport, D: Descriptors> Client<T, D> {
     }
 
     fn look_at_records(&self) -> Option<Look<'_>> {
-        // An operation that was submitted before this call is in the records, or shows here.
-        if is_submitted(self.node.head) { None } else { self.look_at_bytes() }
+        // An operation that was submitted before this call is in the records, or shows here. What
+        // this process makes changes nothing of a file that is there.
+        let waits = is_submitted(self.node.head) && !self.transport.submits_additions_alone();
+        if waits { None } else { self.look_at_bytes() }
     }
 
     /// The same for bytes of a file that is there, which nothing that is submitted changes.

@@ -17,7 +17,7 @@ mod submission;
 mod wait;
 
 use core::sync::atomic::{
-    AtomicBool,
+    AtomicBool, AtomicU32,
     Ordering::{Acquire, Relaxed, Release},
 };
 
@@ -62,6 +62,9 @@ pub struct ShmTransport {
     moments: Moments,
     /// A thread is submitting.
     submitting: AtomicBool,
+    /// So many records were published when the last one that changes what is there was, modulo
+    /// 2³², or was about to be.
+    last_change: AtomicU32,
 }
 
 /// A request that was handed over.
@@ -127,6 +130,7 @@ impl ShmTransport {
             yields: Yield::new(),
             moments,
             submitting: AtomicBool::new(false),
+            last_change: AtomicU32::new(0),
         }
     }
 
@@ -347,6 +351,10 @@ impl Transport for ShmTransport {
         gives_group: &mut dyn FnMut(FileId, &[u8]) -> bool,
     ) -> Option<(u32, u32, u32, usize)> {
         self.look_in_ring(open, now, gives_group)
+    }
+
+    fn submits_additions_alone(&self) -> bool {
+        self.has_additions_alone()
     }
 
     fn is_absent(&self, walk: &Walk<'_>) -> bool {

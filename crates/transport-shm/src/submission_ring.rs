@@ -368,6 +368,13 @@ impl SubmissionRing {
         self.published.load(Relaxed) as u32
     }
 
+    /// Whether so many records, of those that were published since the node began, modulo 2³², are
+    /// executed and committed.
+    #[must_use]
+    pub fn has_executed(&self, count: u32) -> bool {
+        self.executed.load(Acquire).wrapping_sub(count) as i32 >= 0
+    }
+
     /// Records that were published and, as far as the daemon has said, not executed.
     #[must_use]
     pub fn waiting(&self) -> u32 {

@@ -146,6 +146,12 @@ pub trait Transport {
         None
     }
 
+    /// Whether nothing waits that was submitted but what this process makes: files and directories
+    /// that were not there. What the records say of a file that is there is so.
+    fn submits_additions_alone(&self) -> bool {
+        false
+    }
+
     /// Whether nothing has a name, as far as that is known without asking.
     fn is_absent(&self, _walk: &Walk<'_>) -> bool {
         false

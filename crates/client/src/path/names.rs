@@ -73,7 +73,9 @@ impl<T: Transport, D: Descriptors> Client<T, D> {
     fn look(&self, target: &Target<'_>) -> Option<Result<Attr, Errno>> {
         let head = self.node.head;
         match target {
-            Target::Path(walk) => self.records.look(head, walk),
+            Target::Path(walk) => {
+                self.records.look(head, walk, || self.transport.submits_additions_alone())
+            }
             Target::Directory(directory) => self.records.directory(head, *directory).map(Ok),
             Target::Open(open) => {
                 self.open_directory(*open).and_then(|id| self.records.directory(head, id)).map(Ok)

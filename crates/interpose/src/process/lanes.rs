@@ -94,6 +94,10 @@ impl Transport for Lanes {
         self.0.look_at_submitted(open, now, gives_group)
     }
 
+    fn submits_additions_alone(&self) -> bool {
+        self.0.submits_additions_alone()
+    }
+
     fn is_absent(&self, walk: &Walk<'_>) -> bool {
         self.0.is_absent(walk)
     }

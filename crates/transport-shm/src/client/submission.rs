@@ -68,6 +68,7 @@ impl ShmTransport {
         let submitted = self.submit_record(&unlink.walk, |submissions, delegation, path| {
             let moment = self.moments.now();
             let removal = Removal { path, directory: unlink.directory, moment };
+            self.note_change(submissions, 1);
             submissions.submit_removal(&self.node.name_tables, delegation, &removal).then_some(())
         });
         self.is_whole(submitted)
@@ -93,6 +94,7 @@ impl ShmTransport {
             let moment = self.moments.now();
             let changes = Changes { which, mode, uid, gid, atime, mtime, moment };
             let given = (&self.node.name_tables, delegation);
+            self.note_change(submissions, 1);
             submissions
                 .submit_changes(given, changed, &changes, |at, path: &[u8]| is_certain(at, path))
         };
@@ -127,6 +129,7 @@ impl ShmTransport {
             let (new, moment) = (flags & RENAME_NOREPLACE != 0, self.moments.now());
             let moved = Move { from, to, new, moment };
             let given = (&self.node.name_tables, delegation);
+            self.note_change(submissions, 2);
             submissions
                 .submit_move(given, &moved, |at, path: &[u8]| is_certain(at, path))
                 .then_some(())
@@ -229,6 +232,19 @@ impl ShmTransport {
             show(&self.node.head.ripe, 1 << ring);
         }
         withdrawn
+    }
+
+    /// Whether all that waits in the rings is what this process makes.
+    pub(super) fn has_additions_alone(&self) -> bool {
+        let (ring, submissions) = self.ring();
+        self.node.head.submitted.load(SeqCst) & !(1 << ring) == 0
+            && submissions.session.load(Relaxed) == self.id
+            && submissions.has_executed(self.last_change.load(Acquire))
+    }
+
+    /// What is there may change by so many records that are about to be published.
+    fn note_change(&self, submissions: &SubmissionRing, records: u32) {
+        self.last_change.store(submissions.count().wrapping_add(records), Release);
     }
 
     pub(super) fn is_absent_in_table(&self, walk: &Walk<'_>) -> bool {
