@@ -59,6 +59,11 @@ enum What {
     Bytes(BytesOp),
     Plain,
     Stat,
+    /// An entry is looked at whose mode this client has changed.
+    Mode {
+        path: String,
+        mode: u32,
+    },
     Add {
         directory: usize,
         name: String,
@@ -109,6 +114,8 @@ pub struct Common {
     pub answers: u64,
     /// Operations that were submitted without asking.
     pub submitted: u64,
+    /// What a client has seen that is wrong by itself.
+    pub wrong: Vec<String>,
 }
 
 impl Common {
@@ -131,6 +138,8 @@ pub struct Client {
     made: VecDeque<OpenRef>,
     files: BTreeMap<usize, OpenRef>,
     entries: Vec<(usize, String)>,
+    /// The modes of those that it has changed and not looked at since.
+    modes: BTreeMap<String, u32>,
     /// Those that are open, the first one first.
     scraps: VecDeque<OpenRef>,
     locking: Locking,
@@ -196,6 +205,7 @@ impl Client {
             made: VecDeque::new(),
             files: BTreeMap::new(),
             entries: Vec::new(),
+            modes: BTreeMap::new(),
             scraps: VecDeque::new(),
             locking: Locking::default(),
             last_entry: 0,
@@ -345,7 +355,7 @@ impl Client {
             | NameOp::RemoveDirectory(at)
             | NameOp::Stat(at) => (path(at), String::new()),
         };
-        if self.submit_name(node, op, &first) {
+        if self.submit_name(node, op, (&first, &second)) {
             return self.hear_at_once(common, event);
         }
         let (from, to) = (walk(&first), walk(&second));
@@ -433,30 +443,6 @@ impl Client {
         self.ask(node, &request, What::Bytes(op), event);
     }
 
-    fn add(&mut self, node: &Node, common: &mut Common, directory: usize) {
-        self.last_entry += 1;
-        let name = format!("{}-{}", self.number, self.last_entry);
-        let path = format!("l{directory}/{name}");
-        let event = self.note(common, Op::Entry(directory, EntryOp::Add(name.clone())));
-        if self.submit_name(node, NameOp::Create(0), &path) {
-            self.entries.push((directory, name));
-            return self.hear_at_once(common, event);
-        }
-        let what = What::Add { directory, name };
-        self.ask(node, &open(&path, O_RDWR | O_CREAT | O_EXCL), what, event);
-    }
-
-    fn remove(&mut self, node: &Node, common: &mut Common, directory: usize) {
-        let Some(at) = self.entries.iter().position(|entry| entry.0 == directory) else { return };
-        let (_, name) = self.entries.swap_remove(at);
-        let path = format!("l{directory}/{name}");
-        let event = self.note(common, Op::Entry(directory, EntryOp::Remove(name)));
-        if self.submit_name(node, NameOp::Unlink(0), &path) {
-            return self.hear_at_once(common, event);
-        }
-        self.ask(node, &unlink(&path, false), What::Plain, event);
-    }
-
     #[expect(clippy::unnecessary_wraps, reason = "as the request has it")]
     fn note(&mut self, common: &mut Common, op: Op) -> Option<usize> {
         let (client, from_ns) = (self.number, common.now_ns);
@@ -527,6 +513,10 @@ impl Client {
             }
             What::Plain => Some(Heard::Done),
             What::Stat => Some(heard_attr(&decode(body))),
+            What::Mode { path, mode } => {
+                Client::check_mode(common, path, *mode, &decode(body));
+                None
+            }
             What::Add { directory, name } => {
                 self.made.push_back(decode::<OpenReply<'_>>(body).opened.open);
                 self.entries.push((*directory, name.clone()));

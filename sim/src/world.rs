@@ -164,6 +164,7 @@ pub fn run(plan: &Plan, options: Options) -> Report {
     let mut judgement = judge(&world.common.history, &plan.groups);
     let mut wrong = std::mem::take(&mut judgement.wrong);
     wrong.append(&mut world.wrong);
+    wrong.extend(std::mem::take(&mut world.common.wrong).into_iter().map(Wrong));
     let requests = world.network.lock().requests;
     Report {
         wrong,
@@ -229,6 +230,7 @@ impl<'a> World<'a> {
                 now_ns: 0,
                 answers: 0,
                 submitted: 0,
+                wrong: Vec::new(),
             },
             wrong: Vec::new(),
             steps: 0,

@@ -128,6 +128,17 @@ fn a_delegation_that_is_not_recalled_before_names_move_is_found() {
     found_in_entries(Planted::NotRecalledBeforeSpread);
 }
 
+#[test]
+fn a_submitted_change_of_attributes_that_is_lost_is_found() {
+    let wrong = found_in_entries(Planted::SubmittedChangeLost);
+    assert!(wrong.contains("mode of"), "{wrong}");
+}
+
+#[test]
+fn a_name_that_stays_though_it_was_submitted_to_move_is_found() {
+    found_in_entries(Planted::MovedNameStays);
+}
+
 /// Clients that have the file open only for a moment look at its length by its name.
 #[test]
 fn a_file_that_changes_before_those_forget_it_who_know_it_is_found() {

@@ -47,6 +47,10 @@ def peer(d):
             elif op == 'rmdir':
                 os.rmdir(f'{d}/{name}')
                 r = 'ok'
+            elif op == 'told':
+                from changed import told
+
+                r = repr(told(f'{d}/{name}'))
             elif op == 'read':
                 r = open(f'{d}/{name}').read() or 'empty'
         except OSError as e:
@@ -66,6 +70,9 @@ class Peer:
     def ask(self, op, name):
         print(op, name, file=self.p.stdin, flush=True)
         return self.p.stdout.readline().strip()
+
+    def told(self, name):
+        return tuple(int(n) for n in self.ask('told', name).strip('()').split(','))
 
     def end(self):
         self.p.stdin.close()
@@ -529,6 +536,7 @@ if __name__ == '__main__':
         peer(sys.argv[3])
         sys.exit()
     sys.dont_write_bytecode = True
+    from changed import absent, attributes, copied, looked, owners, replaced
     from trees import forest, trees
 
     parts = [
@@ -547,6 +555,12 @@ if __name__ == '__main__':
         ways,
         times,
         modes,
+        attributes,
+        owners,
+        replaced,
+        looked,
+        copied,
+        absent,
         killed,
         many,
     ]

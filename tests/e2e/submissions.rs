@@ -94,6 +94,26 @@ fn what_was_submitted_has_the_time_owner_and_name_of_its_making() -> Result<()> 
 }
 
 #[test]
+fn attributes_that_were_changed_are_seen_by_every_process_at_once() -> Result<()> {
+    holds("attributes owners")
+}
+
+#[test]
+fn a_file_that_takes_the_place_of_another_is_seen_by_every_process_at_once() -> Result<()> {
+    holds("replaced")
+}
+
+#[test]
+fn what_a_process_sees_of_a_new_file_is_what_everybody_sees() -> Result<()> {
+    holds("looked absent")
+}
+
+#[test]
+fn a_file_is_copied_without_asking() -> Result<()> {
+    holds("copied")
+}
+
+#[test]
 fn what_a_killed_process_had_submitted_is_there() -> Result<()> {
     holds("killed")
 }

@@ -8,13 +8,14 @@
 //! more. If that is the same, the daemon keeps the file from then on, whatever becomes of its
 //! names.
 //!
-//! **Nothing stale is read.** Each read looks whether anything is submitted, and then at the
-//! version. If it is the one at which the file was found, its bytes are where they were. Otherwise
-//! the file is looked for anew. After the copy the version is looked at again. If it is the same,
-//! the copied bytes are those that the file held at that moment. Bytes in an object are read from
-//! the object, which the process opens by itself. Their copy takes longer, and the records may have
-//! changed meanwhile. Then the file is looked for once more. If its bytes are in the same object
-//! still, they were there all the time, since no generation of objects comes back.
+//! **Nothing stale is read.** Nothing that is submitted changes a byte of a file that is in the
+//! records. So each read looks at the version alone. If it is the one at which the file was found,
+//! its bytes are where they were. Otherwise the file is looked for anew. After the copy the version
+//! is looked at again. If it is the same, the copied bytes are those that the file held at that
+//! moment. Bytes in an object are read from the object, which the process opens by itself. Their
+//! copy takes longer, and the records may have changed meanwhile. Then the file is looked for once
+//! more. If its bytes are in the same object still, they were there all the time, since no
+//! generation of objects comes back.
 //!
 //! **Whatever is not done here** goes by a description of the daemon's own:
 //! [`Client::open_file`](crate::Client::open_file) has it made, under the same index and
@@ -75,7 +76,7 @@ pub(crate) struct LeasedFiles {
     objects: LeasedObjects,
 }
 
-/// The records, at a moment when nothing was submitted that is not in them.
+/// The records, at a moment when nothing was submitted that is not in them, but what was not there.
 struct Look<'a> {
     view: View<'a>,
     head: &'static NodeHead,
@@ -212,7 +213,9 @@ impl<T: Transport, D: Descriptors> Client<T, D> {
             }
             Some((look, Reached::Nothing)) => {
                 leased.change(OPEN_LEASED_BUSY, OPEN_LEASED);
-                look.lasts().then_some(Err(Errno::ENOENT))
+                // Something may wait that makes it.
+                let is_certain = !is_submitted(self.node.head) && look.lasts();
+                is_certain.then_some(Err(Errno::ENOENT))
             }
             _ => {
                 leased.change(OPEN_LEASED_BUSY, OPEN_LEASED);
@@ -242,12 +245,16 @@ impl<T: Transport, D: Descriptors> Client<T, D> {
     }
 
     fn look_at_records(&self) -> Option<Look<'_>> {
+        // An operation that was submitted before this call is in the records, or shows here. What
+        // this process makes changes nothing of a file that is there.
+        let waits = is_submitted(self.node.head) && !self.transport.submits_additions_alone();
+        if waits { None } else { self.look_at_bytes() }
+    }
+
+    /// The same for bytes of a file that is there, which nothing that is submitted changes.
+    fn look_at_bytes(&self) -> Option<Look<'_>> {
         let head = self.node.head;
         let view = self.records.view(head)?;
-        // An operation that was submitted before this call is in the records, or shows here.
-        if is_submitted(head) {
-            return None;
-        }
         let starts = head.daemon_starts.load(Acquire);
         let version = version(&view)?;
         Some(Look { view, head, seen: Seen { starts, version } })
@@ -347,7 +354,7 @@ impl<T: Transport, D: Descriptors> Client<T, D> {
         }
         let began = self.begin(pieces.left());
         for _ in 0..TRIES {
-            let look = self.look_at_records()?;
+            let look = self.look_at_bytes()?;
             let content = self.content(leased, reference, &look)?;
             // SAFETY: passed on to the caller.
             let done = unsafe { self.copy_content(leased, &look, content, offset, pieces) }?;
@@ -381,7 +388,7 @@ impl<T: Transport, D: Descriptors> Client<T, D> {
         let Content::Object(generation, _) = was else { return Some(false) };
         for _ in 0..SPINS {
             // A transaction may be under way, which is short beside what was read.
-            if let Some(look) = self.look_at_records() {
+            if let Some(look) = self.look_at_bytes() {
                 let is = self.content(leased, reference, &look)?;
                 let same = matches!(is, Content::Object(now, _) if now == generation);
                 return Some(same && look.lasts());
@@ -484,6 +491,12 @@ impl<T: Transport, D: Descriptors> Client<T, D> {
             _ => return None,
         };
         Some(offset::sum(from, distance).inspect(|to| position.set(*to)))
+    }
+
+    /// The file of a description that is leased.
+    #[must_use]
+    pub fn leased_file(&self, reference: OpenRef) -> Option<FileId> {
+        self.leased(reference).map(|leased| FileId(leased.entry.id.load(Relaxed)))
     }
 
     /// Status flags of a description that is leased.

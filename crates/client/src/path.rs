@@ -11,4 +11,5 @@
 
 pub(crate) mod names;
 pub(crate) mod records;
+mod submitted;
 mod ways;

@@ -27,6 +27,7 @@ pub(crate) mod shown_names;
 pub(crate) mod state;
 pub(crate) mod submissions;
 pub(crate) mod submitted_before;
+mod submitted_changes;
 
 use mayfly_transport_shm::layout::NodeHead;
 

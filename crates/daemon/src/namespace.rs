@@ -42,12 +42,16 @@ use mayfly_types::FileId;
 
 use crate::{
     api::Directories,
-    leases::shown_names::ShownNames,
     maps::HashMap,
     message::SpaceFacts,
     namespace::{
         dentry_cache::DentryCache,
-        state::{inode::FoundFile, remembered::RememberedNames, removed::Removed, seats::Seats},
+        state::{
+            inode::FoundFile,
+            remembered::{RememberedNames, ShownNames},
+            removed::Removed,
+            seats::Seats,
+        },
     },
     shards::slots::ShardId,
 };

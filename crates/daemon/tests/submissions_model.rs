@@ -13,7 +13,7 @@ use proptest::prelude::*;
 use support::{
     Node, O_CREAT, O_RDWR, SESSION, failed,
     submitting::{
-        O_EXCL, OTHER, THIRD, add_as, mkdir_as, node, node_of_several, remove_as,
+        O_EXCL, OTHER, THIRD, add_as, mkdir_as, move_as, node, node_of_several, remove_as,
         remove_directory_as, ring_at, submit_create_as, submit_directory_as, warm_as,
     },
     walk,
@@ -41,7 +41,7 @@ fn deed() -> impl Strategy<Value = Deed> {
         12 => Just(Deed::Remove),
         10 => Just(Deed::RemoveDirectory),
         14 => Just(Deed::MakeDirectory),
-        1 => (0..PATHS.len()).prop_map(Deed::Rename),
+        8 => (0..PATHS.len()).prop_map(Deed::Rename),
         1 => (0..PATHS.len()).prop_map(Deed::Link),
     ]
 }
@@ -226,7 +226,11 @@ fn do_unasked_by(spelling: &str, node: &Node, session: SessionId, name: usize, d
         Deed::MakeDirectory => submit_directory_as(node, session, &path),
         Deed::Remove => remove_as(node, session, &path),
         Deed::RemoveDirectory => remove_directory_as(node, session, &path),
-        Deed::Rename(_) | Deed::Link(_) => false,
+        Deed::Rename(to) => {
+            let to = path_by(spelling, to);
+            move_as(node, session, (&path, &to), true)
+        }
+        Deed::Link(_) => false,
     }
 }
 

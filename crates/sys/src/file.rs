@@ -484,6 +484,21 @@ pub fn change_mode_at(directory: i32, path: &PathText, mode: u32) -> Result<(), 
     result(raw).map(|_| ())
 }
 
+/// futimens: the time of the last change of content is this one, that of the last access stays.
+///
+/// # Errors
+/// The kernel's.
+pub fn set_modified(descriptor: i32, seconds: i64, nanoseconds: u32) -> Result<(), Errno> {
+    /// `UTIME_OMIT`.
+    const OMIT: i64 = (1 << 30) - 2;
+    let times = [0, OMIT, seconds, i64::from(nanoseconds)];
+    // SAFETY: without a path the call is about the descriptor; the times outlive the call.
+    let raw = unsafe {
+        syscall6(number::UTIMENSAT, descriptor as usize, 0, times.as_ptr() as usize, 0, 0, 0)
+    };
+    result(raw).map(|_| ())
+}
+
 /// utimensat: the time of the last change of content is now, that of the last access stays.
 ///
 /// # Errors

@@ -17,7 +17,7 @@ mod submission;
 mod wait;
 
 use core::sync::atomic::{
-    AtomicBool,
+    AtomicBool, AtomicU32,
     Ordering::{Acquire, Relaxed, Release},
 };
 
@@ -27,12 +27,12 @@ use mayfly_sys::{
 };
 use mayfly_transport::{Answer, Patience, Pending, Transport};
 use mayfly_types::{
-    Errno, OpenRef,
+    Errno, FileId, OpenRef, Timestamp,
     limits::{LANES, REPLY_BYTES_MAX, REQUEST_BYTES_MAX, SESSIONS_MAX},
 };
 use mayfly_wire::{
-    Escaped, HEADER_BYTES, Header, MakeDirectory, Op, Open, Operation, Reader, STATUS_ESCAPED,
-    Unlink, Wire, Writer,
+    Escaped, HEADER_BYTES, Header, MakeDirectory, Op, Open, Operation, Reader, Rename,
+    STATUS_ESCAPED, SetAttr, Unlink, Walk, Wire, Writer,
 };
 
 use crate::{
@@ -62,6 +62,9 @@ pub struct ShmTransport {
     moments: Moments,
     /// A thread is submitting.
     submitting: AtomicBool,
+    /// So many records were published when the last one that changes what is there was, modulo
+    /// 2³², or was about to be.
+    last_change: AtomicU32,
 }
 
 /// A request that was handed over.
@@ -127,6 +130,7 @@ impl ShmTransport {
             yields: Yield::new(),
             moments,
             submitting: AtomicBool::new(false),
+            last_change: AtomicU32::new(0),
         }
     }
 
@@ -322,6 +326,39 @@ impl Transport for ShmTransport {
         fill: &mut dyn FnMut(&mut [u8]) -> Result<usize, Errno>,
     ) -> Option<Result<u64, Errno>> {
         self.add_in_ring(open, at, bytes, fill)
+    }
+
+    fn submit_changes(
+        &self,
+        set: &SetAttr<'_>,
+        is_certain: &mut dyn FnMut(FileId, &[u8]) -> bool,
+    ) -> bool {
+        self.submit_changes_in_ring(set, is_certain)
+    }
+
+    fn submit_rename(
+        &self,
+        rename: &Rename<'_>,
+        is_certain: &mut dyn FnMut(FileId, &[u8]) -> bool,
+    ) -> bool {
+        self.submit_move_in_ring(rename, is_certain)
+    }
+
+    fn look_at_submitted(
+        &self,
+        open: OpenRef,
+        now: Timestamp,
+        gives_group: &mut dyn FnMut(FileId, &[u8]) -> bool,
+    ) -> Option<(u32, u32, u32, usize)> {
+        self.look_in_ring(open, now, gives_group)
+    }
+
+    fn submits_additions_alone(&self) -> bool {
+        self.has_additions_alone()
+    }
+
+    fn is_absent(&self, walk: &Walk<'_>) -> bool {
+        self.is_absent_in_table(walk)
     }
 
     fn withdraw(&self, open: OpenRef) -> bool {

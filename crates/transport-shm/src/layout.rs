@@ -31,7 +31,7 @@ use mayfly_wire::Op;
 /// First word of either region.
 pub const MAGIC: u32 = 0x5346_594d; // "MYFS"
 /// Version of the layout; a client of another version does not attach.
-pub const LAYOUT_VERSION: u32 = 22;
+pub const LAYOUT_VERSION: u32 = 23;
 
 /// The daemon is polling: a request needs no system call.
 pub const DAEMON_AWAKE: u32 = 1;
@@ -314,8 +314,8 @@ pub const KINDS: usize = OPS;
 /// Error numbers that are counted each for itself: one more than the kernel's greatest.
 pub const ERRORS: usize = 134;
 /// Kinds of submitted records ([`crate::submission_ring`]) that are counted: a file, a directory,
-/// the removal of a name, and that of a directory.
-pub const RECORD_KINDS: usize = 4;
+/// the removal of a name, and that of a directory, a change of attributes, a move of a name.
+pub const RECORD_KINDS: usize = 6;
 
 /// What a request waited for that the daemon could not answer at once.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -590,11 +590,11 @@ const _: () = assert!(size_of::<LaneBuffers>() == 1_056_768);
 const _: () = assert!(size_of::<SessionRegion>() == 4096 + LANES * 1_056_768);
 const _: () =
     assert!(core::mem::offset_of!(NodeRegion, submission_rings) == 8_392_704 + 65_536 * 320);
-const _: () = assert!(core::mem::offset_of!(NodeRegion, name_tables) == 29_364_224 + 64 * 569_344);
+const _: () = assert!(core::mem::offset_of!(NodeRegion, name_tables) == 29_364_224 + 64 * 577_536);
 const _: () =
-    assert!(core::mem::offset_of!(NodeRegion, file_leases) == 65_802_240 + 36_864 + 512 * 131_072);
+    assert!(core::mem::offset_of!(NodeRegion, file_leases) == 66_326_528 + 36_864 + 512 * 131_072);
 const _: () =
-    assert!(core::mem::offset_of!(NodeRegion, started_writes) == 132_947_968 + 4096 * 896);
+    assert!(core::mem::offset_of!(NodeRegion, started_writes) == 133_472_256 + 4096 * 896);
 const _: () = assert!(size_of::<StartedWrite>() == 40);
 const _: () = assert!(core::mem::offset_of!(NodeHead, submitted) == 768);
 const _: () = assert!(core::mem::offset_of!(NodeHead, ripe) == 776);

@@ -201,10 +201,10 @@ const _: () = assert!(core::mem::offset_of!(SessionHead, session) == 8);
 const _: () = assert!(core::mem::offset_of!(SessionHead, pid) == 12);
 const _: () = assert!(core::mem::offset_of!(SessionHead, last_request_id) == 16);
 // As docs/design/shm.md says it.
-const _: () = assert!(core::mem::offset_of!(NodeRegion, done) == 137_273_344);
+const _: () = assert!(core::mem::offset_of!(NodeRegion, done) == 137_797_632);
 const _: () = assert!(size_of::<crate::layout::Done>() == 25_792);
-const _: () = assert!(core::mem::offset_of!(NodeRegion, traffic) == 137_686_016);
-const _: () = assert!(core::mem::offset_of!(NodeRegion, timeline) == 137_751_552);
-const _: () = assert!(core::mem::offset_of!(NodeRegion, past) == 137_916_416);
-const _: () = assert!(core::mem::offset_of!(NodeRegion, tallies) == 137_949_184);
+const _: () = assert!(core::mem::offset_of!(NodeRegion, traffic) == 138_210_304);
+const _: () = assert!(core::mem::offset_of!(NodeRegion, timeline) == 138_275_840);
+const _: () = assert!(core::mem::offset_of!(NodeRegion, past) == 138_440_704);
+const _: () = assert!(core::mem::offset_of!(NodeRegion, tallies) == 138_473_472);
 const _: () = assert!(size_of::<crate::tally::Tally>() == 32_768);

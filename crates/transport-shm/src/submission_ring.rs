@@ -26,8 +26,12 @@
 //! All of this is written by processes that may write anything. The daemon bounds each number that
 //! it reads and keeps its own copy of the delegation, of what it has executed and of the promises.
 
+mod changes;
+mod look;
+mod moves;
 pub mod name_table;
 mod record;
+mod state;
 
 use core::sync::atomic::{
     AtomicU32, AtomicU64,
@@ -40,14 +44,17 @@ use mayfly_types::{
 };
 
 use crate::words;
+pub use changes::{Changed, Changes, Submission};
+pub use look::Submitting;
+pub use moves::Move;
 use name_table::{Claim, NameState, NameTable, NameTables, Print, Seen};
 #[cfg(feature = "server")]
 pub use record::Submitted;
-use record::parts;
 pub use record::{
-    Create, RECORD_CLOSED, RECORD_DIRECTORY, RECORD_OPENED, RECORD_REMOVES,
-    RECORD_REMOVES_DIRECTORY, RECORD_SUBMITTED, Record, Removal,
+    Create, RECORD_CHANGES, RECORD_CLOSED, RECORD_DIRECTORY, RECORD_MOVE_TARGET, RECORD_MOVES,
+    RECORD_OPENED, RECORD_REMOVES, RECORD_REMOVES_DIRECTORY, RECORD_SUBMITTED, Record, Removal,
 };
+use state::State;
 
 /// Rings of a node. A session's is the one of its number's remainder, if nobody else has it.
 pub const RINGS: usize = 64;
@@ -183,19 +190,29 @@ impl SubmissionRing {
     /// The word that publishes, and the place of the next record, where something may be submitted
     /// under `delegation`.
     fn next(&self, delegation: u32) -> Option<(u64, usize)> {
+        self.next_of(delegation, 1)
+    }
+
+    /// The same where there is room for so many.
+    fn next_of(&self, delegation: u32, records: u32) -> Option<(u64, usize)> {
         let seen = self.published.load(Acquire);
         let count = seen as u32;
-        let may = (seen >> 32) as u32 == delegation && count != self.promised.load(Acquire);
+        let room = self.promised.load(Acquire).wrapping_sub(count);
+        let may = (seen >> 32) as u32 == delegation && room >= records;
         may.then_some((seen, count as usize % RECORDS))
     }
 
     fn publish(&self, seen: u64, claim: Claim<'_>) -> bool {
-        let next = seen & !u64::from(u32::MAX) | u64::from((seen as u32).wrapping_add(1));
-        let published = self.published.compare_exchange(seen, next, SeqCst, Relaxed).is_ok();
+        let published = self.publish_records(seen, 1);
         if !published {
             claim.give_up();
         }
         published
+    }
+
+    fn publish_records(&self, seen: u64, records: u32) -> bool {
+        let next = seen & !u64::from(u32::MAX) | u64::from((seen as u32).wrapping_add(records));
+        self.published.compare_exchange(seen, next, SeqCst, Relaxed).is_ok()
     }
 
     /// Claims a name for the record of a place, if it stands as `now` says; `then` says how it
@@ -223,12 +240,27 @@ impl SubmissionRing {
         change: (Option<NameState>, Option<NameState>),
         write: impl FnOnce(&Record),
     ) -> Option<OpenRef> {
+        self.submit_if((tables, delegation), path, change, (|_| true, write))
+    }
+
+    /// The same, if `may` says so of how the name stood when it was claimed.
+    fn submit_if(
+        &self,
+        (tables, delegation): (&NameTables, u32),
+        path: &[u8],
+        change: (Option<NameState>, Option<NameState>),
+        (may, write): (impl FnOnce(Seen) -> bool, impl FnOnce(&Record)),
+    ) -> Option<OpenRef> {
         let (seen, place) = self.next(delegation)?;
         let (names, print) = (self.names(tables), Print::of(path));
         if !self.leads_inside(names, path, seen as u32) {
             return None;
         }
         let claim = self.claim(names, (seen as u32, place), print, change)?;
+        if !may(claim.before()) {
+            claim.give_up();
+            return None;
+        }
         let record = &self.records[place];
         write(record);
         // Another one may be promised as soon as the record is published.
@@ -281,12 +313,12 @@ impl SubmissionRing {
 
     /// The record with which a description was promised, if it was submitted a moment ago: its
     /// place and the state in which nobody has executed or closed it.
-    fn submitted_lately(&self, open: OpenRef) -> Option<(usize, u32)> {
+    fn submitted_lately(&self, open: OpenRef) -> Option<(usize, State)> {
         let count = self.published.load(Acquire) as u32;
         let latest = (1..=LATEST).map(|back| count.wrapping_sub(back) as usize % RECORDS);
         let place = latest.into_iter().find(|place| self.records[*place].promise() == open)?;
-        let state = self.records[place].state.load(Acquire);
-        (parts(state).0 == RECORD_SUBMITTED).then_some((place, state))
+        let state = State(self.records[place].state.load(Acquire));
+        (state.kind() == RECORD_SUBMITTED).then_some((place, state))
     }
 
     /// Closes what was submitted a moment ago, before it is executed; false when it was not so
@@ -294,16 +326,16 @@ impl SubmissionRing {
     #[must_use]
     pub fn withdraw(&self, open: OpenRef) -> bool {
         self.submitted_lately(open).is_some_and(|(place, state)| {
-            self.records[place].change(state, RECORD_CLOSED, parts(state).1)
+            self.records[place].change(state, state.and_kind(RECORD_CLOSED))
         })
     }
 
     /// Where content is added to a file that was submitted a moment ago. `None` when it is too late
-    /// for that.
+    /// for that, or when it would count before a change of attributes that comes first.
     #[must_use]
     pub fn addition(&self, open: OpenRef) -> Option<Addition<'_>> {
         let (place, state) = self.submitted_lately(open)?;
-        Some(Addition { submissions: self, place, state })
+        (state.changes() == 0).then_some(Addition { submissions: self, place, state })
     }
 
     /// The content of a file that has so many bytes, in place of what `to` had.
@@ -327,13 +359,20 @@ impl SubmissionRing {
     #[must_use]
     pub fn is_last_open(&self, count: u32) -> bool {
         let last = &self.records[count.wrapping_sub(1) as usize % RECORDS];
-        parts(last.state.load(Acquire)).0 == RECORD_SUBMITTED
+        State(last.state.load(Acquire)).kind() == RECORD_SUBMITTED
     }
 
     /// Records that were published since the node began, modulo 2³².
     #[must_use]
     pub fn count(&self) -> u32 {
         self.published.load(Relaxed) as u32
+    }
+
+    /// Whether so many records, of those that were published since the node began, modulo 2³², are
+    /// executed and committed.
+    #[must_use]
+    pub fn has_executed(&self, count: u32) -> bool {
+        self.executed.load(Acquire).wrapping_sub(count) as i32 >= 0
     }
 
     /// Records that were published and, as far as the daemon has said, not executed.
@@ -396,7 +435,7 @@ impl SubmissionRing {
 pub struct Addition<'a> {
     submissions: &'a SubmissionRing,
     place: usize,
-    state: u32,
+    state: State,
 }
 
 impl Addition<'_> {
@@ -407,7 +446,7 @@ impl Addition<'_> {
     /// Bytes that the file has.
     #[must_use]
     pub fn start(&self) -> usize {
-        parts(self.state).1 as usize
+        self.state.content()
     }
 
     /// Flags with which it was opened.
@@ -428,20 +467,19 @@ impl Addition<'_> {
     #[must_use]
     pub fn add(self, bytes: usize, cycles: u64) -> bool {
         self.record().changed_cycles.store(cycles, Relaxed);
-        let content = (self.start() + bytes) as u32;
-        self.record().change(self.state, RECORD_SUBMITTED, content)
+        self.record().change(self.state, self.state.and_content(self.start() + bytes))
     }
 }
 
 // What `docs/design/shm.md` states.
-const _: () = assert!(size_of::<SubmissionRing>() == 569_344);
+const _: () = assert!(size_of::<SubmissionRing>() == 577_536);
 const _: () = assert!(core::mem::offset_of!(SubmissionRing, delegation) == 64);
 const _: () = assert!(core::mem::offset_of!(SubmissionRing, transaction) == 88);
 const _: () = assert!(core::mem::offset_of!(SubmissionRing, start) == 128);
 const _: () = assert!(core::mem::offset_of!(SubmissionRing, latest) == 408);
 const _: () = assert!(core::mem::offset_of!(SubmissionRing, records) == 1472);
 const _: () = assert!(core::mem::offset_of!(SubmissionRing, table) == 148);
-const _: () = assert!(core::mem::offset_of!(SubmissionRing, contents) == 42_432);
+const _: () = assert!(core::mem::offset_of!(SubmissionRing, contents) == 50_624);
 
 #[cfg(all(test, feature = "server"))]
 mod tests;

@@ -3,8 +3,8 @@
 #![no_std]
 #![forbid(unsafe_code)]
 
-use mayfly_types::{Errno, OpenRef};
-use mayfly_wire::{MakeDirectory, Open, Operation, Unlink};
+use mayfly_types::{Errno, FileId, OpenRef, Timestamp};
+use mayfly_wire::{MakeDirectory, Open, Operation, Rename, SetAttr, Unlink, Walk};
 
 /// What came back.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -108,6 +108,53 @@ pub trait Transport {
         _fill: &mut dyn FnMut(&mut [u8]) -> Result<usize, Errno>,
     ) -> Option<Result<u64, Errno>> {
         None
+    }
+
+    /// Submits a change of attributes (not of the length) of a regular file that has no other name.
+    /// Nobody waits for it, and everybody sees it. Where only the records can tell whether it is
+    /// one, `is_certain` is asked, with where the file is: a name from a directory on. False when
+    /// it has to be asked for.
+    fn submit_changes(
+        &self,
+        _set: &SetAttr<'_>,
+        _is_certain: &mut dyn FnMut(FileId, &[u8]) -> bool,
+    ) -> bool {
+        false
+    }
+
+    /// Submits a move of a name that certainly can be moved. Nobody waits for it, and everybody
+    /// sees it. `is_certain` is asked as in [`Transport::submit_changes`]. False when it has to be
+    /// asked for.
+    fn submit_rename(
+        &self,
+        _rename: &Rename<'_>,
+        _is_certain: &mut dyn FnMut(FileId, &[u8]) -> bool,
+    ) -> bool {
+        false
+    }
+
+    /// Looks at a file that [`Transport::submit_create`] has submitted a moment ago, whose times
+    /// are `now`: permission bits, owner, group, bytes. `gives_group` is asked whether the
+    /// directory from one on leaves the group to who makes files in it. `None` when it has to be
+    /// asked for.
+    fn look_at_submitted(
+        &self,
+        _open: OpenRef,
+        _now: Timestamp,
+        _gives_group: &mut dyn FnMut(FileId, &[u8]) -> bool,
+    ) -> Option<(u32, u32, u32, usize)> {
+        None
+    }
+
+    /// Whether nothing waits that was submitted but what this process makes: files and directories
+    /// that were not there. What the records say of a file that is there is so.
+    fn submits_additions_alone(&self) -> bool {
+        false
+    }
+
+    /// Whether nothing has a name, as far as that is known without asking.
+    fn is_absent(&self, _walk: &Walk<'_>) -> bool {
+        false
     }
 
     /// Takes back the wish for a description that [`Transport::submit_create`] has named: true when

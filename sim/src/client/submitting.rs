@@ -1,14 +1,17 @@
 //! Names that are made and removed without asking, as `mayfly-transport-shm` has processes do it.
 
-use std::sync::atomic::Ordering::SeqCst;
+use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 
 use mayfly_sys::arch::Moment;
-use mayfly_transport_shm::submission_ring::{Create, Removal, ring_of};
-use mayfly_types::FileId;
+use mayfly_transport_shm::submission_ring::{
+    Changed, Changes, Create, Move, Removal, SubmissionRing, ring_of,
+};
+use mayfly_types::{Attr, FileId};
+use mayfly_wire::{Request, SET_MODE, Stat, Target};
 
-use super::{Client, Common, O_CREAT, O_EXCL, O_RDWR};
+use super::{Client, Common, O_CREAT, O_EXCL, O_RDWR, What, open, unlink, walk};
 use crate::{
-    history::{Heard, NameOp},
+    history::{EntryOp, Heard, NameOp, Op},
     node::Node,
 };
 
@@ -19,16 +22,14 @@ const WAKE_AT: u32 = 4;
 impl Client {
     /// Submits an operation on a name, if it submits, and the directory is delegated to it; false
     /// when it has to ask.
-    pub(super) fn submit_name(&mut self, node: &Node, op: NameOp, path: &str) -> bool {
-        let Some((session, _)) = self.session.as_ref().filter(|_| self.submits) else {
-            return false;
-        };
-        let (region, session) = (node.region(), *session);
-        let ring = &region.submission_rings[ring_of(session)];
-        let given = ring.delegation_for(session, FileId::ROOT.0, path.as_bytes());
-        // The processors' counter knows nothing of the time here.
-        let given = given.filter(|_| ring.is_believed(|| u64::MAX));
-        let Some((delegation, path)) = given else { return false };
+    pub(super) fn submit_name(
+        &mut self,
+        node: &Node,
+        op: NameOp,
+        (path, second): (&str, &str),
+    ) -> bool {
+        let Some((ring, delegation, path)) = self.delegated(node, path) else { return false };
+        let region = node.region();
         let (tables, moment) = (&region.name_tables, Moment::default());
         let create = |flags, mode| Create { path, flags, mode, uid: 1, gid: 1, moment };
         let removal = |directory| Removal { path, directory, moment };
@@ -44,16 +45,119 @@ impl Client {
             }
             NameOp::Unlink(_) => ring.submit_removal(tables, delegation, &removal(false)),
             NameOp::RemoveDirectory(_) => ring.submit_removal(tables, delegation, &removal(true)),
-            NameOp::Rename(..) | NameOp::Link(..) | NameOp::Stat(_) => false,
+            NameOp::Rename(..) => {
+                self.delegated(node, second).is_some_and(|(_, given, to)| {
+                    let moved = Move { from: path, to, new: false, moment };
+                    // It knows no records.
+                    given == delegation && ring.submit_move((tables, given), &moved, |_, _| false)
+                })
+            }
+            NameOp::Link(..) | NameOp::Stat(_) => false,
         };
         if is_submitted {
-            region.head.submitted.fetch_or(1 << ring_of(session), SeqCst);
-            if ring.waiting().is_multiple_of(WAKE_AT) {
-                region.head.ripe.fetch_or(1 << ring_of(session), SeqCst);
-                region.wake_daemon();
-            }
+            show(node, ring);
         }
         is_submitted
+    }
+
+    /// The process's ring, if something may be submitted in it about what a path leads to.
+    fn delegated<'a>(
+        &self,
+        node: &Node,
+        path: &'a str,
+    ) -> Option<(&'static SubmissionRing, u32, &'a [u8])> {
+        let (session, _) = self.session.as_ref().filter(|_| self.submits)?;
+        let ring = &node.region().submission_rings[ring_of(*session)];
+        // The processors' counter knows nothing of the time here.
+        let is_believed = ring.is_believed(|| u64::MAX);
+        let given = ring.delegation_for(*session, FileId::ROOT.0, path.as_bytes());
+        given.filter(|_| is_believed).map(|(delegation, path)| (ring, delegation, path))
+    }
+
+    pub(super) fn add(&mut self, node: &Node, common: &mut Common, directory: usize) {
+        self.last_entry += 1;
+        let name = format!("{}-{}", self.number, self.last_entry);
+        let path = format!("l{directory}/{name}");
+        let event = self.note(common, Op::Entry(directory, EntryOp::Add(name.clone())));
+        if self.submit_name(node, NameOp::Create(0), (&path, "")) {
+            self.hear_at_once(common, event);
+            let name = self.change_entry(node, common, (directory, name));
+            return self.entries.push((directory, name));
+        }
+        let what = What::Add { directory, name };
+        self.ask(node, &open(&path, O_RDWR | O_CREAT | O_EXCL), what, event);
+    }
+
+    pub(super) fn remove(&mut self, node: &Node, common: &mut Common, directory: usize) {
+        let Some(at) = self.entries.iter().position(|entry| entry.0 == directory) else { return };
+        let name = self.entries[at].1.clone();
+        if self.look_at_entry(node, (directory, &name)) {
+            return;
+        }
+        self.entries.swap_remove(at);
+        let path = format!("l{directory}/{name}");
+        let event = self.note(common, Op::Entry(directory, EntryOp::Remove(name)));
+        if self.submit_name(node, NameOp::Unlink(0), (&path, "")) {
+            return self.hear_at_once(common, event);
+        }
+        self.ask(node, &unlink(&path, false), What::Plain, event);
+    }
+
+    /// Goes on with an entry that was submitted: some are moved, as temporary files are, and of
+    /// some the mode is changed; both only without asking.
+    pub(super) fn change_entry(
+        &mut self,
+        node: &Node,
+        common: &mut Common,
+        (directory, name): (usize, String),
+    ) -> String {
+        let path = format!("l{directory}/{name}");
+        if self.last_entry.is_multiple_of(2)
+            && let Some((ring, delegation, path)) = self.delegated(node, &path)
+        {
+            let mode = 0o600 | self.last_entry & 0o77;
+            let changes = Changes { which: SET_MODE, mode, ..Changes::default() };
+            let given = (&node.region().name_tables, delegation);
+            let changed = Changed::Name(path);
+            if ring.submit_changes(given, changed, &changes, |_, _| false).is_some() {
+                common.submitted += 1;
+                self.modes.insert(name.clone(), mode);
+                show(node, ring);
+            }
+        }
+        if !self.last_entry.is_multiple_of(3) {
+            return name;
+        }
+        let to = format!("{name}-moved");
+        let second = format!("l{directory}/{to}");
+        if !self.submit_name(node, NameOp::Rename(0, 0), (&path, &second)) {
+            return name;
+        }
+        for op in [EntryOp::Remove(name.clone()), EntryOp::Add(to.clone())] {
+            let event = self.note(common, Op::Entry(directory, op));
+            self.hear_at_once(common, event);
+        }
+        if let Some(mode) = self.modes.remove(&name) {
+            self.modes.insert(to.clone(), mode);
+        }
+        to
+    }
+
+    /// Looks at an entry whose mode it has changed, once; whether there is something to look at.
+    pub(super) fn look_at_entry(&mut self, node: &Node, (directory, name): (usize, &str)) -> bool {
+        let Some(mode) = self.modes.remove(name) else { return false };
+        let path = format!("l{directory}/{name}");
+        let request = Request::Stat(Stat { target: Target::Path(walk(&path)) });
+        self.ask(node, &request, What::Mode { path: path.clone(), mode }, None);
+        true
+    }
+
+    /// What such a look tells.
+    pub(super) fn check_mode(common: &mut Common, path: &str, mode: u32, attr: &Attr) {
+        let is = attr.mode & 0o7777;
+        if is != mode {
+            common.wrong.push(format!("mode of {path}: {is:o}, {mode:o} was submitted"));
+        }
     }
 
     /// What is submitted is done.
@@ -62,5 +166,16 @@ impl Client {
         if let Some(event) = event {
             common.hear(event, Heard::Done);
         }
+    }
+}
+
+/// Has the daemon find what is submitted, and wakes it now and then.
+fn show(node: &Node, ring: &SubmissionRing) {
+    let region = node.region();
+    let bit = 1 << ring_of(ring.session.load(Relaxed));
+    region.head.submitted.fetch_or(bit, SeqCst);
+    if ring.waiting().is_multiple_of(WAKE_AT) {
+        region.head.ripe.fetch_or(bit, SeqCst);
+        region.wake_daemon();
     }
 }

@@ -57,6 +57,11 @@ impl<T: Transport, D: Descriptors> Client<T, D> {
     pub fn stat(&self, target: Target<'_>, escape: &mut PathText) -> Result<Attr, Stop> {
         let began = self.begin(0);
         let Some(found) = self.look(&target) else {
+            if let Target::Path(walk) = &target
+                && self.is_absent(walk, Kind::Stat)
+            {
+                return Err(Stop::Failed(Errno::ENOENT));
+            }
             return self
                 .asked_about(Kind::Stat, &target, || self.walk(&Stat { target }, escape, Ok));
         };
@@ -68,7 +73,9 @@ impl<T: Transport, D: Descriptors> Client<T, D> {
     fn look(&self, target: &Target<'_>) -> Option<Result<Attr, Errno>> {
         let head = self.node.head;
         match target {
-            Target::Path(walk) => self.records.look(head, walk),
+            Target::Path(walk) => {
+                self.records.look(head, walk, || self.transport.submits_additions_alone())
+            }
             Target::Directory(directory) => self.records.directory(head, *directory).map(Ok),
             Target::Open(open) => {
                 self.open_directory(*open).and_then(|id| self.records.directory(head, id)).map(Ok)
@@ -80,7 +87,9 @@ impl<T: Transport, D: Descriptors> Client<T, D> {
     fn open_directory(&self, reference: OpenRef) -> Option<FileId> {
         let entry = self.node.opens.get(reference.index as usize)?;
         let open = OpenFile { reference, entry };
-        let id = (open.kind() == FileKind::Directory).then(|| open.id())?;
+        // Of one that is promised the entry tells nothing yet.
+        let is_known = open.kind() == FileKind::Directory && !self.is_promised(reference);
+        let id = is_known.then(|| open.id())?;
         self.is_open(reference).then_some(id)
     }
 

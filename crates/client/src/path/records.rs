@@ -14,7 +14,7 @@ use mayfly_records::{
 };
 use mayfly_sys::{Errno, arch::cycles, followed::Followed, mapped::Shown};
 use mayfly_transport_shm::layout::{DAEMON_ASLEEP, DAEMON_AWAKE, NodeHead};
-use mayfly_types::{Attr, FileId, Times};
+use mayfly_types::{Attr, FileId, FileKind, Times};
 use mayfly_wire::{WALK_FOLLOW, Walk, Wire, Writer, listing};
 
 use super::ways::Ways;
@@ -106,15 +106,26 @@ impl Records {
         Some(View { shown, bytes, ways: &self.ways, has_all })
     }
 
-    /// The file that a path names, if that is certain.
-    pub(super) fn look(&self, head: &NodeHead, walk: &Walk<'_>) -> Option<Result<Attr, Errno>> {
+    /// The file that a path names, if that is certain. Where only what this process makes is
+    /// submitted, as `makes_alone` says, it is certain of what is there, and no directory.
+    pub(super) fn look(
+        &self,
+        head: &NodeHead,
+        walk: &Walk<'_>,
+        makes_alone: impl FnOnce() -> bool,
+    ) -> Option<Result<Attr, Errno>> {
+        let is_submitted = is_submitted(head);
+        if is_submitted && !makes_alone() {
+            return None;
+        }
         let follow = walk.flags & WALK_FOLLOW != 0;
         let question = Question { start: walk.start, path: walk.path, follow };
-        let found = self.certain(head, |view| look(view, question))?;
-        Some(match found {
-            Found::File(attr) => Ok(timed(attr, head)),
-            Found::Nothing => Err(Errno::ENOENT),
-        })
+        match self.committed(head, |view| look(view, question))? {
+            Found::File(attr) if is_submitted && attr.kind == FileKind::Directory => None,
+            Found::File(attr) => Some(Ok(timed(attr, head))),
+            Found::Nothing if is_submitted => None,
+            Found::Nothing => Some(Err(Errno::ENOENT)),
+        }
     }
 
     /// Attributes of a directory, if they are certain.
@@ -129,10 +140,16 @@ impl Records {
         head: &NodeHead,
         look: impl FnOnce(&View<'_>) -> Result<R, Unsure>,
     ) -> Option<R> {
+        if is_submitted(head) { None } else { self.committed(head, look) }
+    }
+
+    /// The result of a look at what is committed, unless the end of the daemon makes it uncertain.
+    fn committed<R>(
+        &self,
+        head: &NodeHead,
+        look: impl FnOnce(&View<'_>) -> Result<R, Unsure>,
+    ) -> Option<R> {
         let view = self.view(head)?;
-        if is_submitted(head) {
-            return None;
-        }
         let starts = head.daemon_starts.load(Acquire);
         look(&view).ok().filter(|_| is_served_since(head, starts) && is_complete(head))
     }

@@ -475,8 +475,9 @@ impl Shard {
         let ring = ring_of(session.0);
         let submissions = self.submissions(ring);
         let first = submissions.published.load(SeqCst) as u32;
-        let promises: Vec<_> =
-            (0..RECORDS).map_while(|_| self.files.opens.promise(session)).collect();
+        let ids: Vec<_> = (0..RECORDS).map(|_| self.promised_id()).collect();
+        let promised = ids.iter().map_while(|id| self.files.opens.promise(session, *id));
+        let promises: Vec<_> = promised.collect();
         if promises.len() < RECORDS {
             promises.into_iter().for_each(|promise| self.files.opens.break_promise(promise));
             return false;
@@ -488,7 +489,7 @@ impl Shard {
         submissions.executed.store(first, Relaxed);
         submissions.stored.store(first, Relaxed);
         submissions.promised.store(first.wrapping_add(RECORDS as u32), Release);
-        let held = Ring::new(session, first, promises);
+        let held = Ring::new(session, first, promises, ids);
         self.leases.delegations.rings[ring] = Some(held);
         true
     }

@@ -11,14 +11,6 @@ use mayfly_types::{Durability, FileId, limits::REMEMBERED_BYTES_MAX};
 
 use crate::{fault::store_failed, shard::Shard};
 
-/// How much is shown.
-#[derive(Debug, Default)]
-pub(crate) struct ShownNames {
-    pub(crate) count: usize,
-    /// What their records take.
-    pub(crate) bytes: usize,
-}
-
 impl Shard {
     /// Whether processes of this node read this shard's records.
     pub(crate) fn shows_records(&self) -> bool {

@@ -19,7 +19,7 @@ use mayfly_transport_shm::{
         split,
     },
 };
-use mayfly_types::{Errno, FileId, FileKind};
+use mayfly_types::{Errno, FileId, FileKind, Timestamp};
 
 use crate::{
     fault::Outcome,
@@ -37,6 +37,7 @@ use crate::{
         },
     },
     shard::Shard,
+    shards::planted::{Planted, is_planted},
 };
 
 /// To look at the clock takes less, in cycles of the counter: some 50 µs.
@@ -48,6 +49,17 @@ const TURNS: u32 = 2;
 /// So many records of a ring are executed between two commits while nobody asks for anything: a
 /// process that has filled the ring goes on with the first of them.
 const RIPE_AT_ONCE: u32 = RECORDS as u32 / 4;
+
+/// A file that a record makes.
+struct New<'a> {
+    record: &'a Record,
+    /// Which attributes are changed after that.
+    which: u32,
+    /// Its process has looked at it.
+    seen: bool,
+    /// Which file it was promised to be.
+    promised: FileId,
+}
 
 /// How much of a ring is executed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -268,14 +280,29 @@ impl Shard {
             Submitted::File { .. } => 0,
             Submitted::Directory => 1,
             Submitted::Removal { directory } => 2 + usize::from(directory),
+            Submitted::Changes { .. } => 4,
+            Submitted::Move => 5,
+            Submitted::MoveTarget => return Ok(state_of(found)),
         };
         count(&self.node.done[self.own() as usize].records[kind], 1);
-        let (open, bytes) = match asked {
+        let (open, bytes, which, seen) = match asked {
             Submitted::Removal { directory: false } => {
                 return self.remove_file(place).map(|_| None);
             }
             Submitted::Removal { directory: true } => {
                 return self.remove_new_directory(&place).map(|()| None);
+            }
+            Submitted::Move => {
+                let target = submissions.target_of(at).ok_or(Errno::EPROTO)?;
+                let to = path_in(&submissions.records[target])?;
+                self.move_submitted(place, &to)?;
+                return Ok(None);
+            }
+            // It was done with the record before.
+            Submitted::MoveTarget => return Err(Errno::EPROTO.into()),
+            Submitted::Changes { which } => {
+                self.change_submitted(place, &record.read_changes(which), present)?;
+                return Ok(Some(NameState::Plain));
             }
             // Only a process that does not keep to its delegation can have submitted what is there.
             _ if found.is_some() => return Err(Errno::EEXIST.into()),
@@ -285,11 +312,12 @@ impl Shard {
                 self.leases.delegations.covers = true;
                 return Ok(Some(NameState::NewDirectory));
             }
-            Submitted::File { open, bytes } => (open, bytes),
+            Submitted::File { open, bytes, which, seen } => (open, bytes, which, seen),
         };
         let mut content = std::mem::take(&mut self.leases.delegations.content);
         submissions.read_content(at, bytes, &mut content);
-        let made = self.make_submitted(record, &place, &content, present);
+        let new = New { record, which, seen, promised: ring.ids[at] };
+        let made = self.make_submitted(new, &place, &content, present);
         self.leases.delegations.content = content;
         let inode = made?;
         if let Some(promise) = ring.promises[at].filter(|_| open) {
@@ -305,7 +333,7 @@ impl Shard {
     /// Makes the file that a record asks for, with what its process has added to it.
     fn make_submitted(
         &mut self,
-        record: &Record,
+        New { record, which, seen, promised }: New<'_>,
         place: &Place,
         content: &[u8],
         present: Present,
@@ -313,15 +341,39 @@ impl Shard {
         let parent = self.load_parent(place.directory)?;
         let owner = owner_in(record);
         let owner = Ownership { gid: parent.inherited_group(owner.gid), ..owner };
-        let id = self.new_id(place)?;
+        let id = match promised {
+            FileId::NONE => self.new_id(place)?,
+            id => id,
+        };
+        let look = seen.then(|| record.read_look());
+        let look = look.map(|(time, bytes)| (believed(time, present), bytes));
+        self.now = look.map_or(self.now, |(time, _)| time);
         let mut inode = self.new_inode(id, owner, Content::Inline(Vec::new()), parent.layout());
         if !content.is_empty() {
             inode.size_bytes = content.len() as u64;
             let changed = present.time(record.changed_cycles.load(Relaxed));
+            let changed = match look {
+                Some((time, bytes)) if bytes == content.len() => time,
+                Some((time, _)) => time.max(changed),
+                None => changed,
+            };
             self.changed(&mut inode, changed);
+        }
+        if which != 0 && !is_planted(Planted::SubmittedChangeLost) {
+            self.apply_submitted(&mut inode, &record.read_changes(which), present);
         }
         self.add_fused_with(place, parent, &inode, content)?;
         Ok(inode)
+    }
+
+    /// Slot of the files that are promised.
+    fn slot_of_promised(&self) -> Option<u16> {
+        self.place.slots.slot_of(self.place.shard, 0)
+    }
+
+    /// A file that is going to be made by a record of a ring; none where this shard has none.
+    pub(super) fn promised_id(&mut self) -> FileId {
+        promised_in(self.slot_of_promised(), &mut self.counters.next_file)
     }
 
     /// What was executed is committed: everybody sees it, and its places are free again.
@@ -359,23 +411,47 @@ impl Shard {
     pub(super) fn free_places(&mut self, ring: usize) {
         let submissions = self.submissions(ring);
         let room = self.has_room_for_submissions();
+        let slot = self.slot_of_promised();
         let Some(ring) = &mut self.leases.delegations.rings[ring] else { return };
         submissions.executed.store(ring.executed, Release);
         while ring.freed != ring.executed && room {
             let at = place_of(ring.freed);
+            let id = promised_in(slot, &mut self.counters.next_file);
             let next = match ring.promises[at].filter(|_| ring.opened & 1 << at == 0) {
-                Some(unused) => Some(self.files.opens.promise_again(unused)),
-                None => self.files.opens.promise(ring.session),
+                Some(unused) => Some(self.files.opens.promise_again(unused, id)),
+                None => self.files.opens.promise(ring.session, id),
             };
             // Without it the ring is full until there is room again, and its process asks.
             let Some(next) = next else { break };
-            ring.promises[at] = Some(next);
+            (ring.promises[at], ring.ids[at]) = (Some(next), id);
             ring.opened &= !(1 << at);
             submissions.records[at].set_promise(next);
             ring.freed = ring.freed.wrapping_add(1);
         }
         submissions.promised.store(ring.freed.wrapping_add(RECORDS as u32), Release);
     }
+}
+
+/// How a name stands after what was done before.
+fn state_of(found: Option<(FileId, FileKind)>) -> Option<NameState> {
+    found.map(|(_, kind)| match kind {
+        FileKind::Directory => NameState::AskDaemon,
+        _ => NameState::Plain,
+    })
+}
+
+fn promised_in(slot: Option<u16>, next_file: &mut u64) -> FileId {
+    let id = slot.and_then(|slot| FileId::new(slot, *next_file));
+    *next_file += u64::from(id.is_some());
+    id.unwrap_or(FileId::NONE)
+}
+
+/// When a process says that it has looked at a file, which was not before the node began, nor is to
+/// come: a thread that is about to look at the clock may be kept from it for a while.
+fn believed(time: Timestamp, present: Present) -> Timestamp {
+    let latest = Timestamp { seconds: present.now.seconds + 1, ..present.now };
+    let time = Timestamp { nanoseconds: time.nanoseconds.min(999_999_999), ..time };
+    time.clamp(present.time(0), latest)
 }
 
 /// Owner and permission bits in a record, as its process says them.

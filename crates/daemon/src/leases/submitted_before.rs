@@ -15,6 +15,9 @@ use crate::{
     shards::slots::TRANSACTION_SHARD_SHIFT,
 };
 
+/// A daemon has promised no more files than so many beyond those that are counted.
+const NUMBERS_AHEAD_MAX: u64 = 64 * (RINGS * RECORDS) as u64;
+
 impl Shard {
     /// Judges what an earlier daemon had executed: before anything is committed, since a new
     /// transaction may have the number of one that was lost. The descriptions that are promised for
@@ -68,8 +71,8 @@ impl Shard {
         let published = submissions.published.load(Acquire) as u32;
         let waiting = published.wrapping_sub(first);
         let whole = waiting as usize <= RECORDS;
-        let promises = self.promises_before(at, session, if whole { waiting } else { 0 });
-        let mut ring = Ring::new(session, if whole { first } else { published }, promises);
+        let (promises, ids) = self.promises_before(at, session, if whole { waiting } else { 0 });
+        let mut ring = Ring::new(session, if whole { first } else { published }, promises, ids);
         ring.directory = self.directory_before(FileId(submissions.directory.load(Relaxed)));
         self.leases.delegations.rings[at] = Some(ring);
         self.execute_ring(at);
@@ -97,19 +100,57 @@ impl Shard {
         ring: usize,
         session: SessionId,
         waiting: u32,
-    ) -> Vec<Option<OpenRef>> {
+    ) -> (Vec<Option<OpenRef>>, Vec<FileId>) {
         let submissions = self.submissions(ring);
         let first = submissions.executed.load(Relaxed);
-        let mut promises = vec![None; RECORDS];
+        let (mut promises, mut ids) = (vec![None; RECORDS], vec![FileId::NONE; RECORDS]);
         for record in 0..RECORDS as u32 {
             let at = place_of(first.wrapping_add(record));
             let said = submissions.records[at].promise();
             let kept = record < waiting && self.files.opens.take_reserved(said, session);
-            promises[at] = if kept { Some(said) } else { self.files.opens.promise(session) };
+            ids[at] = if kept { self.id_before(said) } else { self.promised_id() };
+            promises[at] =
+                if kept { Some(said) } else { self.files.opens.promise(session, ids[at]) };
             if let Some(promise) = promises[at] {
                 submissions.records[at].set_promise(promise);
             }
         }
-        promises
+        (promises, ids)
     }
+
+    /// The file that an earlier daemon has promised with a description; what stands there may be
+    /// anything.
+    fn id_before(&mut self, said: OpenRef) -> FileId {
+        match self.said_id(said) {
+            Some(id) if number_of(id) < self.counters.next_file && !self.is_taken(id) => id,
+            _ => self.promised_id(),
+        }
+    }
+
+    fn said_id(&self, said: OpenRef) -> Option<FileId> {
+        let entry = self.node.opens.get(said.index as usize)?;
+        let id = FileId(entry.id.load(Relaxed));
+        (id != FileId::NONE && self.is_home(id)).then_some(id)
+    }
+
+    /// Files that were promised may have been told before the count of files was committed: no
+    /// other ones get their numbers.
+    pub(crate) fn count_promised(&mut self, awaited: &[OpenRef]) {
+        let last = self.counters.next_file + NUMBERS_AHEAD_MAX;
+        for id in awaited.iter().filter_map(|said| self.said_id(*said)).collect::<Vec<_>>() {
+            let next = number_of(id) + 1;
+            if next <= last {
+                self.counters.next_file = self.counters.next_file.max(next);
+            }
+        }
+    }
+
+    /// Whether there is such a file already, so that it cannot have been promised.
+    fn is_taken(&mut self, id: FileId) -> bool {
+        self.load_own(id).is_ok() || self.files.opens.file(id).is_some()
+    }
+}
+
+fn number_of(id: FileId) -> u64 {
+    id.0 & ((1 << FileId::NUMBER_BITS) - 1)
 }

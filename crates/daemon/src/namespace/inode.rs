@@ -164,8 +164,13 @@ impl Shard {
 
     /// An attribute changed.
     pub(crate) fn attribute_changed(&self, inode: &mut Inode) {
+        self.attribute_changed_at(inode, self.now);
+    }
+
+    /// The same at another time.
+    pub(crate) fn attribute_changed_at(&self, inode: &mut Inode, now: Timestamp) {
         if self.config.times != Times::None {
-            inode.ctime = self.now;
+            inode.ctime = now;
         }
     }
 

@@ -175,7 +175,7 @@ impl Shard {
         add_step(parts, self.place.slots.home(id), Step::Moved { id, birth, parent, name });
     }
 
-    fn move_name(&mut self, from: &Place, to: &Place) -> Outcome<()> {
+    pub(crate) fn move_name(&mut self, from: &Place, to: &Place) -> Outcome<()> {
         let (id, kind) = from.found.ok_or(Errno::ENOENT)?;
         let mut parts = Steps::new();
         self.add_move(&mut parts, id, from, to);

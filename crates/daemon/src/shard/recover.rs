@@ -139,6 +139,7 @@ impl Shard {
     fn take_up(&mut self) -> Result<(), OpenError> {
         let awaited = self.judge_submitted();
         self.take_up_store()?;
+        self.count_promised(&awaited);
         self.take_up_seats()?;
         self.hide_all()?;
         self.show_prepare_locks();

@@ -20,6 +20,10 @@ pub enum Planted {
     DelegatedBesidePrepareLocks,
     /// What is delegated is not recalled before names of it move.
     NotRecalledBeforeSpread,
+    /// A change of attributes that was submitted with its file is not made.
+    SubmittedChangeLost,
+    /// A name that was submitted to move stays where it was.
+    MovedNameStays,
     /// Who was told attributes of a file is not told that it changes.
     FileNotForgotten,
 }

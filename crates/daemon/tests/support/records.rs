@@ -2,7 +2,7 @@
 
 use std::{cell::Cell, fs::File, os::unix::fs::FileExt};
 
-use mayfly_records::{Found, Question, Source, look};
+use mayfly_records::{Found, Question, Reached, Regular, Source, look, reach};
 use mayfly_types::{Attr, Errno, FileId};
 
 use super::{Answer, Failed, Kept};
@@ -21,6 +21,17 @@ impl Source for OnDisk {
         self.looks.set(self.looks.get() + 1);
         let mut bytes = [0; 8];
         self.file.read_exact_at(&mut bytes, at as u64).ok().map(|()| bytes)
+    }
+}
+
+/// The regular file that a path leads to by its one name, if the records tell.
+pub fn alone(kept: &Kept, (start, path): (FileId, &[u8])) -> Option<Regular> {
+    let Kept::Disk(directory) = kept else { return None };
+    let file = File::open(directory.join("records")).ok()?;
+    let source = OnDisk { file, looks: Cell::new(0) };
+    match reach(&source, Question { start, path, follow: false }).ok()? {
+        Reached::Regular(found, ..) => (found.attr.links == 1).then_some(found),
+        Reached::Nothing => None,
     }
 }
 

@@ -5,13 +5,16 @@ use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 use mayfly_daemon::{Config, Directories};
 use mayfly_sys::arch::Moment;
 use mayfly_transport_shm::{
-    layout::OPEN_FREE,
-    submission_ring::{Create, Removal, SubmissionRing, ring_of},
+    layout::{OPEN_FREE, OPEN_PROMISED},
+    submission_ring::{
+        Changed, Changes, Create, Move, Removal, Submission, SubmissionRing,
+        name_table::NameTables, ring_of,
+    },
 };
-use mayfly_types::{OpenRef, SessionId};
+use mayfly_types::{FileId, OpenRef, SessionId};
 use mayfly_wire::{Close, MakeDirectory, Open, OpenReply};
 
-use super::{Answer, Node, O_CREAT, O_RDWR, PID, SESSION, config, walk};
+use super::{Answer, Node, O_CREAT, O_RDWR, PID, SESSION, config, records, walk};
 
 /// Another process than [`SESSION`]'s.
 pub const OTHER: SessionId = SessionId(2);
@@ -94,6 +97,73 @@ fn submit_removal_as(node: &Node, session: SessionId, path: &str, directory: boo
     submitted
 }
 
+/// Changes attributes of a file by its path without asking; none when it has to be asked for.
+pub fn change_as(
+    node: &Node,
+    session: SessionId,
+    path: &str,
+    changes: &Changes,
+) -> Option<Submission> {
+    let start = walk(path, 0).start.0;
+    let given = ring_at(node, session).delegation_for(session.0, start, path.as_bytes());
+    let (given, name) = given?;
+    submit_changes_as(node, session, given, (Changed::Name(name), None), changes)
+}
+
+/// The same by a description.
+pub fn change_open_as(
+    node: &Node,
+    session: SessionId,
+    open: OpenRef,
+    changes: &Changes,
+) -> Option<Submission> {
+    let given = ring_at(node, session).delegation.load(Relaxed);
+    let entry = &node.region.opens[open.index as usize];
+    let made = entry.state.load(Relaxed) != OPEN_PROMISED;
+    let of = made.then(|| FileId(entry.id.load(Relaxed)));
+    submit_changes_as(node, session, given, (Changed::Open(open), of), changes)
+}
+
+fn submit_changes_as(
+    node: &Node,
+    session: SessionId,
+    given: u32,
+    (changed, of): (Changed<'_>, Option<FileId>),
+    changes: &Changes,
+) -> Option<Submission> {
+    let (ring, region) = (ring_at(node, session), node.region);
+    let tables: &NameTables = &region.name_tables;
+    let submitted = ring.submit_changes((tables, given), changed, changes, |directory, path| {
+        records::alone(&node.kept, (directory, path))
+            .is_some_and(|found| of.is_none_or(|of| of == found.attr.id))
+    });
+    if submitted == Some(Submission::Record) {
+        region.head.submitted.fetch_or(1 << ring_of(session.0), SeqCst);
+    }
+    submitted
+}
+
+/// Moves a name without asking, only to one that is not there if `new`; false when that has to be
+/// asked for.
+pub fn move_as(node: &Node, session: SessionId, (from, to): (&str, &str), new: bool) -> bool {
+    let (ring, region) = (ring_at(node, session), node.region);
+    let start = walk(from, 0).start.0;
+    let given = |path: &str| {
+        let given = ring.delegation_for(session.0, start, path.as_bytes())?;
+        Some((given.0, given.1.to_vec()))
+    };
+    let Some(((given, from), (_, to))) = given(from).zip(given(to)) else { return false };
+    let moved = Move { from: &from, to: &to, new, moment: Moment::default() };
+    let tables: &NameTables = &region.name_tables;
+    let submitted = ring.submit_move((tables, given), &moved, |directory, path| {
+        records::alone(&node.kept, (directory, path)).is_some()
+    });
+    if submitted {
+        region.head.submitted.fetch_or(1 << ring_of(session.0), SeqCst);
+    }
+    submitted
+}
+
 /// The same for the first process.
 pub fn remove(node: &Node, path: &str) -> bool {
     remove_as(node, SESSION, path)
@@ -161,6 +231,14 @@ pub fn node_of_several(shards: u32, seed: u64, directories: Directories) -> Node
 /// The same with a directory `d` of the third one's that is delegated to the first.
 pub fn node() -> Node {
     let mut node = node_of_three();
+    mkdir_as(&mut node, THIRD, "d");
+    warm(&mut node, "d");
+    node
+}
+
+/// The same with its records in a file, where processes look into them.
+pub fn node_on_disk() -> Node {
+    let mut node = with_three(Node::on_disk(config()));
     mkdir_as(&mut node, THIRD, "d");
     warm(&mut node, "d");
     node

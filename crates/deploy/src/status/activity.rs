@@ -12,7 +12,7 @@ use serde::Serialize;
 use crate::{processes::proc_stat::ProcStat, status::work::of_waits};
 
 /// What is counted of a record of a submission ring, by its kind's number.
-const RECORDS: [&str; RECORD_KINDS] = ["create", "mkdir", "unlink", "rmdir"];
+const RECORDS: [&str; RECORD_KINDS] = ["create", "mkdir", "unlink", "rmdir", "set_attr", "rename"];
 
 /// What a node has done. Everything counts on through a restart of the daemon.
 #[derive(Debug, Clone, Default, Serialize)]
@@ -23,7 +23,8 @@ pub struct Activity {
     pub refusals: BTreeMap<String, u64>,
     /// The same, by error: `ENOENT`.
     pub errors: BTreeMap<String, u64>,
-    /// Operations that processes did not wait for: create, mkdir, unlink, rmdir.
+    /// Operations that processes did not wait for: create, mkdir, unlink, rmdir, set_attr,
+    /// rename.
     pub unawaited: BTreeMap<String, u64>,
     /// Answers to other nodes.
     pub answers_to_nodes: u64,

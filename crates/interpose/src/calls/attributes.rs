@@ -22,7 +22,7 @@ use crate::{
     Call, Outcome,
     descriptors::leased,
     paths::{cwd, locate::is_link_of_procfs},
-    process::session,
+    process::{flight, session},
 };
 
 /// Preferred size of a transfer that stat reports.
@@ -155,9 +155,12 @@ pub(super) unsafe fn with_target(
         let directory = at.directory_of(call);
         let target = match directory {
             AT_FDCWD => cwd::target(),
-            _ => match session::open_file(directory) {
-                Ok(open) => open.map(|open| Target::Open(open.reference)),
-                Err(errno) => return Outcome::Done(errno.as_result()),
+            _ => match session::promised(directory) {
+                Some((_, open)) => Some(Target::Open(open.reference)),
+                None => match session::open_file(directory) {
+                    Ok(open) => open.map(|open| Target::Open(open.reference)),
+                    Err(errno) => return Outcome::Done(errno.as_result()),
+                },
             },
         };
         let Some(target) = target else { return Outcome::Pass };
@@ -198,6 +201,25 @@ pub(super) fn opened_target(call: &Call) -> Result<Target<'static>, Errno> {
     if open.is_path() { Err(Errno::EBADF) } else { Ok(Target::Open(open.reference)) }
 }
 
+fn attributes_of(target: Target<'_>, escape: &mut PathText) -> Result<Attr, Stop> {
+    let session = session::get()?;
+    if let Target::Open(open) = target
+        && let Some(promised) = session.promised(open)
+        && let Some(attr) = session.look_at_promised(promised)
+    {
+        return Ok(attr);
+    }
+    session.stat(target, escape)
+}
+
+/// What a descriptor stands for, made or not: whoever asks the daemon has what is promised made.
+fn told_target(descriptor: i32) -> Result<Target<'static>, Errno> {
+    match session::promised(descriptor) {
+        Some((_, open)) => Ok(Target::Open(open.reference)),
+        None => session::require_open(descriptor).map(|(_, open)| Target::Open(open.reference)),
+    }
+}
+
 /// stat, lstat, fstat, newfstatat.
 ///
 /// # Safety
@@ -213,7 +235,7 @@ pub(super) unsafe fn stat(call: &Call) -> Outcome {
         return done(unsafe { user::write(&stat_of(&attr), buffer) }.map(|()| 0));
     }
     let mut work = |target: Target<'_>, escape: &mut PathText| {
-        let attr = session::get()?.stat(target, escape)?;
+        let attr = attributes_of(target, escape)?;
         // SAFETY: the host wants a `struct stat` written there.
         unsafe { user::write(&stat_of(&attr), buffer) }?;
         Ok(0)
@@ -224,7 +246,8 @@ pub(super) unsafe fn stat(call: &Call) -> Outcome {
             number::STAT => with_target(call, PLAIN, 0, &mut work),
             number::LSTAT => with_target(call, PLAIN, AT_SYMLINK_NOFOLLOW, &mut work),
             number::FSTAT => {
-                done(descriptor_target(call).and_then(|target| on_open(target, &mut work)))
+                let target = told_target(argument(call, 0) as i32);
+                done(target.and_then(|target| on_open(target, &mut work)))
             }
             _ => with_target(call, AT, argument(call, 3), &mut work),
         }
@@ -256,7 +279,7 @@ pub(super) unsafe fn statx(call: &Call) -> Outcome {
             if invalid {
                 return Err(Stop::Failed(Errno::EINVAL));
             }
-            let attr = session::get()?.stat(target, escape)?;
+            let attr = attributes_of(target, escape)?;
             user::write(&statx_of(&attr), buffer)?;
             Ok(0)
         })
@@ -291,7 +314,17 @@ pub(super) unsafe fn access(call: &Call) -> Outcome {
 }
 
 fn change(target: Target<'_>, to: &Attributes, escape: &mut PathText) -> Result<isize, Stop> {
-    session::get()?.set_attributes(target, to, escape).map(|_| 0)
+    let session = session::get()?;
+    if flight::child().is_none() && session.submit_attributes(target, to) {
+        return Ok(0);
+    }
+    session.set_attributes(target, to, escape).map(|_| 0)
+}
+
+/// Changes attributes of a file whose description is promised; `None` when that has to be made.
+fn change_promised(descriptor: usize, to: &Attributes) -> Option<Outcome> {
+    let (session, open) = session::promised(descriptor as i32)?;
+    session.submit_attributes(Target::Open(open.reference), to).then_some(Outcome::Done(0))
 }
 
 /// chmod, fchmod, fchmodat, fchmodat2.
@@ -313,6 +346,11 @@ pub(super) unsafe fn chmod(call: &Call) -> Outcome {
         }
         change(target, &to, escape)
     };
+    if call.number == number::FCHMOD
+        && let Some(done) = change_promised(argument(call, 0), &to)
+    {
+        return done;
+    }
     // SAFETY: passed on to the caller.
     unsafe {
         match call.number {
@@ -336,6 +374,11 @@ pub(super) unsafe fn chown(call: &Call) -> Outcome {
         if uid == u32::MAX { 0 } else { SET_UID } | if gid == u32::MAX { 0 } else { SET_GID };
     let to = Attributes { which, uid, gid, ..Default::default() };
     let mut work = |target: Target<'_>, escape: &mut PathText| change(target, &to, escape);
+    if call.number == number::FCHOWN
+        && let Some(done) = change_promised(argument(call, 0), &to)
+    {
+        return done;
+    }
     // SAFETY: passed on to the caller.
     unsafe {
         match call.number {
@@ -415,6 +458,16 @@ unsafe fn times_of(call: &Call) -> Result<Attributes, Errno> {
 /// # Safety
 /// As [`crate::dispatch`].
 pub(super) unsafe fn set_times(call: &Call) -> Outcome {
+    let by_descriptor = matches!(call.number, number::FUTIMESAT | number::UTIMENSAT);
+    if by_descriptor && argument(call, 1) == 0 {
+        // SAFETY: passed on to the caller.
+        let to = unsafe { times_of(call) };
+        if let Ok(to) = to
+            && let Some(done) = change_promised(argument(call, 0), &to)
+        {
+            return done;
+        }
+    }
     let mut work = |target: Target<'_>, escape: &mut PathText| {
         // SAFETY: passed on to the caller.
         let to = unsafe { times_of(call) }?;

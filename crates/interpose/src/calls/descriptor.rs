@@ -259,6 +259,10 @@ pub(super) unsafe fn ioctl(call: &Call) -> Outcome {
     if request == TCGETS && leased::flags(call).is_some() {
         return Outcome::Done(Errno::ENOTTY.as_result());
     }
+    let is_clone = matches!(request, FICLONE | FICLONERANGE);
+    if is_clone && (session::promised(descriptor).is_some() || leased::flags(call).is_some()) {
+        return Outcome::Done(Errno::EOPNOTSUPP.as_result());
+    }
     done(session::require_open(descriptor).and_then(|(session, open)| {
         if open.is_path() {
             return Err(Errno::EBADF);

@@ -17,7 +17,7 @@ use mayfly_sys::{
 use mayfly_types::FileKind;
 
 use super::serve::{argument, done};
-use crate::{Call, Outcome, process::session};
+use crate::{Call, Outcome, descriptors::leased, process::session};
 
 const MAX: usize = mayfly_client::TRANSFER_MAX;
 
@@ -220,6 +220,72 @@ pub(super) unsafe fn send_file(call: &Call) -> Outcome {
     }))
 }
 
+/// copy_file_range from a file that this process reads without asking, from offset to offset, into
+/// another file of the instance; `None`: to be done in another way, and nothing has happened.
+fn copy_leased(call: &Call) -> Option<Result<isize, Errno>> {
+    let plain = call.number == number::COPY_FILE_RANGE
+        && [1, 3, 5].iter().all(|at| argument(call, *at) == 0);
+    let (from, to) = (argument(call, 0), argument(call, 2) as i32);
+    let flags = leased::flags(call).filter(|_| plain)?;
+    if flags & (file::O_ACCMODE | file::O_PATH) == file::O_WRONLY {
+        return None;
+    }
+    let is_ours = session::promised(to).is_some() || session::require_open(to).is_ok();
+    let mut scratch = is_ours.then(|| Scratch::take(1))?.ok()?;
+    let (mut copied, count) = (0, argument(call, 4).min(MAX));
+    while copied < count {
+        let wanted = (count - copied).min(scratch.as_slice().len());
+        let piece = [IoVec { base: scratch.as_mut_slice().as_mut_ptr(), bytes: wanted }];
+        // SAFETY: the memory is ours.
+        let got = match unsafe { leased::read(from, None, &piece) } {
+            Some(Ok(got)) => got,
+            Some(Err(errno)) if copied == 0 => return Some(Err(errno)),
+            None if copied == 0 => return None,
+            Some(Err(_)) | None => break,
+        };
+        let written = if got == 0 { Some(Ok(0)) } else { write_new(to, from, &scratch, got) };
+        let done = written.map_or(0, |written| written.unwrap_or(0));
+        if done < got {
+            let back = done as i64 - got as i64;
+            let (session, open) = session::require_open(from as i32).ok()?;
+            session.seek(open, back, 1).ok()?;
+        }
+        copied += done;
+        match written {
+            None if copied == 0 => return None,
+            Some(Err(errno)) if copied == 0 => return Some(Err(errno)),
+            Some(Ok(done)) if done == wanted => {}
+            _ => break,
+        }
+    }
+    Some(Ok(copied as isize))
+}
+
+/// Writes so many bytes at the file offset of another file than `from`'s; `None` when that is to be
+/// done in another way.
+fn write_new(
+    to: i32,
+    from: usize,
+    scratch: &Scratch,
+    count: usize,
+) -> Option<Result<usize, Errno>> {
+    let piece = [IoVec { base: scratch.as_slice().as_ptr().cast_mut(), bytes: count }];
+    if let Some((session, open)) = session::promised(to) {
+        // SAFETY: the memory is ours, and only read.
+        if let Some(written) = unsafe { session.submit_content(open, &piece) } {
+            return Some(written);
+        }
+        session.settle_to_write(open, count);
+    }
+    let (session, open) = session::require_open(to).ok()?;
+    let is_other = || leased::file(from).is_some_and(|file| file != open.id());
+    if !open.writable() || open.appends() || open.kind() != FileKind::Regular || !is_other() {
+        return None;
+    }
+    // SAFETY: as above.
+    Some(unsafe { session.write(open, &piece) })
+}
+
 /// copy_file_range, splice, tee, vmsplice.
 ///
 /// # Safety
@@ -232,6 +298,9 @@ pub(super) unsafe fn between(call: &Call) -> Outcome {
         number::TEE => (argument(call, 0) as i32, argument(call, 1) as i32),
         _ => (argument(call, 0) as i32, argument(call, 0) as i32),
     };
+    if let Some(copied) = copy_leased(call) {
+        return done(copied);
+    }
     if none_ours(one, other) {
         return Outcome::Pass;
     }

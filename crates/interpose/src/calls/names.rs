@@ -297,7 +297,11 @@ pub(super) unsafe fn rename(call: &Call) -> Outcome {
             return outcome;
         }
         two_paths(call, from, to, &mut |from, to, escape| {
-            session::get()?.rename(from.walk(false)?, to.walk(false)?, flags, escape)
+            let (session, from, to) = (session::get()?, from.walk(false)?, to.walk(false)?);
+            if flight::child().is_none() && session.submit_rename(from, to, flags) {
+                return Ok(());
+            }
+            session.rename(from, to, flags, escape)
         })
     }
 }

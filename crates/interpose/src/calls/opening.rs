@@ -217,6 +217,9 @@ fn open_walk(walk: Walk<'_>, flags: u32, mode: u32, escape: &mut PathText) -> Re
         return opened.map_err(Stop::Failed);
     }
     let makes = flags & (O_CREAT | O_TMPFILE) != 0;
+    if !makes && session.is_nothing_to_open(&walk) {
+        return Err(Stop::Failed(Errno::ENOENT));
+    }
     let (uid, gid) = if makes { owner::get() } else { (0, 0) };
     let mode = mode & !names::umask();
     if flags & O_CREAT != 0

@@ -13,7 +13,7 @@ use mayfly_sys::{
     file::{AT_EMPTY_PATH, IoVec, O_CLOEXEC},
     number,
 };
-use mayfly_types::{Attr, OpenRef};
+use mayfly_types::{Attr, FileId, OpenRef};
 use mayfly_wire::Walk;
 
 use super::{
@@ -135,6 +135,12 @@ pub(crate) unsafe fn attributes(call: &Call) -> Option<Attr> {
         || argument(call, 1) == 0
         || unsafe { AT.path_of(call) } == Ok(b"");
     if empty { session.stat_leased(reference) } else { None }
+}
+
+/// The file that a descriptor refers to, if it is leased.
+pub(crate) fn file(descriptor: usize) -> Option<FileId> {
+    let (session, reference) = reference(descriptor)?;
+    session.leased_file(reference)
 }
 
 /// Status flags of what a call's first argument refers to.

@@ -9,8 +9,8 @@ use mayfly_client::Client;
 use mayfly_sys::{Errno, memory};
 use mayfly_transport::{Answer, Patience, Pending, Transport};
 use mayfly_transport_shm::ShmTransport;
-use mayfly_types::OpenRef;
-use mayfly_wire::{MakeDirectory, Open, Operation, Unlink};
+use mayfly_types::{FileId, OpenRef, Timestamp};
+use mayfly_wire::{MakeDirectory, Open, Operation, Rename, SetAttr, Unlink, Walk};
 
 /// The client as this process uses it.
 pub(crate) type Session = Client<Lanes, Hidden>;
@@ -67,6 +67,39 @@ impl Transport for Lanes {
         fill: &mut dyn FnMut(&mut [u8]) -> Result<usize, Errno>,
     ) -> Option<Result<u64, Errno>> {
         self.0.submit_content(open, at, bytes, fill)
+    }
+
+    fn submit_changes(
+        &self,
+        set: &SetAttr<'_>,
+        is_certain: &mut dyn FnMut(FileId, &[u8]) -> bool,
+    ) -> bool {
+        self.0.submit_changes(set, is_certain)
+    }
+
+    fn submit_rename(
+        &self,
+        rename: &Rename<'_>,
+        is_certain: &mut dyn FnMut(FileId, &[u8]) -> bool,
+    ) -> bool {
+        self.0.submit_rename(rename, is_certain)
+    }
+
+    fn look_at_submitted(
+        &self,
+        open: OpenRef,
+        now: Timestamp,
+        gives_group: &mut dyn FnMut(FileId, &[u8]) -> bool,
+    ) -> Option<(u32, u32, u32, usize)> {
+        self.0.look_at_submitted(open, now, gives_group)
+    }
+
+    fn submits_additions_alone(&self) -> bool {
+        self.0.submits_additions_alone()
+    }
+
+    fn is_absent(&self, walk: &Walk<'_>) -> bool {
+        self.0.is_absent(walk)
     }
 
     fn withdraw(&self, open: OpenRef) -> bool {

@@ -9,12 +9,15 @@ use mayfly_sys::file::{
     O_ACCMODE, O_APPEND, O_CLOEXEC, O_CREAT, O_EXCL, O_LARGEFILE, O_NOCTTY, O_NOFOLLOW, O_NONBLOCK,
     O_RDWR, O_TRUNC, O_WRONLY,
 };
-use mayfly_types::{Errno, OpenRef};
-use mayfly_wire::{MakeDirectory, Open, Unlink, Walk};
+use mayfly_types::{Errno, FileId, OpenRef, Timestamp};
+use mayfly_wire::{MakeDirectory, Open, Rename, SetAttr, Target, Unlink, Walk};
 
 use super::ShmTransport;
 use crate::layout::DAEMON_AWAKE;
-use crate::submission_ring::{Create, RECORDS, Removal, SubmissionRing, ring_of};
+use crate::submission_ring::{
+    Changed, Changes, Create, Move, RECORDS, Removal, Submission, SubmissionRing, Submitting,
+    ring_of,
+};
 
 /// Flags that say nothing more about a file that is new and empty than a description knows.
 const PLAIN: u32 = O_ACCMODE
@@ -27,6 +30,8 @@ const PLAIN: u32 = O_ACCMODE
     | O_NOCTTY
     | O_NOFOLLOW
     | O_CLOEXEC;
+/// Of renameat2: not in place of something else.
+const RENAME_NOREPLACE: u32 = 1;
 /// When so many records wait, a daemon that sleeps is woken. It is not woken for fewer: whoever
 /// wants to know of them asks it.
 const WAKE_AT: u32 = RECORDS as u32 / 2;
@@ -63,6 +68,7 @@ impl ShmTransport {
         let submitted = self.submit_record(&unlink.walk, |submissions, delegation, path| {
             let moment = self.moments.now();
             let removal = Removal { path, directory: unlink.directory, moment };
+            self.note_change(submissions, 1);
             submissions.submit_removal(&self.node.name_tables, delegation, &removal).then_some(())
         });
         self.is_whole(submitted)
@@ -78,6 +84,78 @@ impl ShmTransport {
         self.is_whole(submitted)
     }
 
+    pub(super) fn submit_changes_in_ring(
+        &self,
+        set: &SetAttr<'_>,
+        is_certain: &mut dyn FnMut(FileId, &[u8]) -> bool,
+    ) -> bool {
+        let SetAttr { which, mode, uid, gid, atime, mtime, .. } = *set;
+        let mut step = |submissions: &SubmissionRing, delegation, changed: Changed<'_>| {
+            let moment = self.moments.now();
+            let changes = Changes { which, mode, uid, gid, atime, mtime, moment };
+            let given = (&self.node.name_tables, delegation);
+            self.note_change(submissions, 1);
+            submissions
+                .submit_changes(given, changed, &changes, |at, path: &[u8]| is_certain(at, path))
+        };
+        let submitted = match set.target {
+            Target::Path(walk) => self.submit_record(&walk, |submissions, delegation, path| {
+                step(submissions, delegation, Changed::Name(path))
+            }),
+            Target::Open(open) => self.submit_in_own(|submissions, delegation| {
+                step(submissions, delegation, Changed::Open(open))
+            }),
+            Target::Directory(_) => None,
+        };
+        match submitted {
+            // More may follow, or the close.
+            Some(Submission::Joined) => true,
+            submitted => self.is_whole(submitted.map(|_| ())),
+        }
+    }
+
+    pub(super) fn submit_move_in_ring(
+        &self,
+        rename: &Rename<'_>,
+        is_certain: &mut dyn FnMut(FileId, &[u8]) -> bool,
+    ) -> bool {
+        let Rename { from: source, to: target, flags } = *rename;
+        if flags & !RENAME_NOREPLACE != 0 {
+            return false;
+        }
+        let submitted = self.submit_record(&source, |submissions, delegation, from| {
+            let given = submissions.delegation_for(self.id, target.start.0, target.path);
+            let (_, to) = given.filter(|(given, _)| *given == delegation)?;
+            let (new, moment) = (flags & RENAME_NOREPLACE != 0, self.moments.now());
+            let moved = Move { from, to, new, moment };
+            let given = (&self.node.name_tables, delegation);
+            self.note_change(submissions, 2);
+            submissions
+                .submit_move(given, &moved, |at, path: &[u8]| is_certain(at, path))
+                .then_some(())
+        });
+        self.is_whole(submitted)
+    }
+
+    /// Has `step` submit something under the delegation that the session has, wherever that is.
+    fn submit_in_own<R>(
+        &self,
+        mut step: impl FnMut(&SubmissionRing, u32) -> Option<R>,
+    ) -> Option<R> {
+        let (ring, submissions) = self.ring();
+        let delegation = submissions.delegation.load(Acquire);
+        let is_own = delegation != 0 && submissions.session.load(Relaxed) == self.id;
+        if self.node.is_lost() || !is_own {
+            return None;
+        }
+        if submissions.is_full() && !self.awaits_room(submissions) {
+            return None;
+        }
+        let submitted = self.alone(|| step(submissions, delegation))?;
+        self.show_submitted(ring, submissions);
+        Some(submitted)
+    }
+
     /// Whether something was submitted to which nothing will be added: it may be executed.
     fn is_whole(&self, submitted: Option<()>) -> bool {
         if submitted.is_some() {
@@ -91,7 +169,7 @@ impl ShmTransport {
     fn submit_record<R>(
         &self,
         walk: &Walk<'_>,
-        step: impl Fn(&SubmissionRing, u32, &[u8]) -> Option<R>,
+        mut step: impl FnMut(&SubmissionRing, u32, &[u8]) -> Option<R>,
     ) -> Option<R> {
         let (ring, submissions) = self.ring();
         if self.node.is_lost() || submissions.delegation.load(Relaxed) == 0 {
@@ -154,6 +232,45 @@ impl ShmTransport {
             show(&self.node.head.ripe, 1 << ring);
         }
         withdrawn
+    }
+
+    /// Whether all that waits in the rings is what this process makes.
+    pub(super) fn has_additions_alone(&self) -> bool {
+        let (ring, submissions) = self.ring();
+        self.node.head.submitted.load(SeqCst) & !(1 << ring) == 0
+            && submissions.session.load(Relaxed) == self.id
+            && submissions.has_executed(self.last_change.load(Acquire))
+    }
+
+    /// What is there may change by so many records that are about to be published.
+    fn note_change(&self, submissions: &SubmissionRing, records: u32) {
+        self.last_change.store(submissions.count().wrapping_add(records), Release);
+    }
+
+    pub(super) fn is_absent_in_table(&self, walk: &Walk<'_>) -> bool {
+        let (_, submissions) = self.ring();
+        if self.node.is_lost() || submissions.delegation.load(Relaxed) == 0 {
+            return false;
+        }
+        let given = submissions.delegation_for(self.id, walk.start.0, walk.path);
+        given.is_some_and(|(delegation, path)| {
+            submissions.is_believed(|| self.moments.now().cycles)
+                && submissions.is_absent((&self.node.name_tables, delegation), path)
+        })
+    }
+
+    pub(super) fn look_in_ring(
+        &self,
+        open: OpenRef,
+        now: Timestamp,
+        gives_group: &mut dyn FnMut(FileId, &[u8]) -> bool,
+    ) -> Option<(u32, u32, u32, usize)> {
+        let (_, submissions) = self.ring();
+        if self.node.is_lost() || submissions.session.load(Relaxed) != self.id {
+            return None;
+        }
+        let look = || submissions.look(open, now, |at, path: &[u8]| gives_group(at, path));
+        self.alone(look).map(|Submitting { mode, uid, gid, bytes }| (mode, uid, gid, bytes))
     }
 
     pub(super) fn add_in_ring(

@@ -246,6 +246,11 @@ pub(super) struct Claim<'a> {
 }
 
 impl Claim<'_> {
+    /// How the name stood before.
+    pub(super) fn before(&self) -> Seen {
+        self.slot.seen()
+    }
+
     /// The record was not submitted.
     pub(super) fn give_up(self) {
         // Others may have passed the slot.
@@ -328,6 +333,11 @@ impl<'a> NameTable<'a> {
             }
         }
         None
+    }
+
+    /// How a name stands; none when the table tells nothing of it.
+    pub(super) fn seen(&self, print: Print) -> Option<Seen> {
+        Some(self.slots(print)?.look(print)?.seen())
     }
 
     /// Whether something may be submitted in the directory with this name: all of its names are in

@@ -8,11 +8,16 @@ use core::sync::atomic::{
 };
 
 use mayfly_sys::arch::Moment;
-use mayfly_types::{OpenRef, limits::NAME_BYTES_MAX};
-
+#[cfg(feature = "server")]
+use mayfly_types::Timestamp;
 #[cfg(feature = "server")]
 use mayfly_types::limits::INLINE_BYTES_MAX;
+use mayfly_types::{OpenRef, limits::NAME_BYTES_MAX};
 
+use super::{
+    changes::{Attributes, Changes},
+    state::State,
+};
 use crate::words;
 
 /// Nobody has closed what the record makes, nor has the daemon executed it.
@@ -27,15 +32,19 @@ pub const RECORD_REMOVES: u32 = 4;
 pub const RECORD_DIRECTORY: u32 = 5;
 /// A directory is removed.
 pub const RECORD_REMOVES_DIRECTORY: u32 = 6;
-/// In a record's state, above the bits of `RECORD_*`: bytes of content.
-const CONTENT_SHIFT: u32 = 8;
+/// Attributes of a file are changed.
+pub const RECORD_CHANGES: u32 = 7;
+/// A name moves to the one that the next record has.
+pub const RECORD_MOVES: u32 = 8;
+/// The name to which the record before moves another one.
+pub const RECORD_MOVE_TARGET: u32 = 9;
 /// So often the daemon tries to execute a record whose process changes it meanwhile, which it does
 /// once for each write and close.
 #[cfg(feature = "server")]
 const EXECUTE_TRIES: u32 = 64;
 
 /// A path in a record is no longer than a name can be.
-const PATH_WORDS: usize = NAME_BYTES_MAX.div_ceil(8);
+pub(super) const PATH_WORDS: usize = NAME_BYTES_MAX.div_ceil(8);
 /// The making of a file or a directory, as a process submits it.
 #[derive(Debug, Clone, Copy)]
 pub struct Create<'a> {
@@ -74,6 +83,10 @@ pub enum Submitted {
         open: bool,
         /// How much content it has, bytes.
         bytes: usize,
+        /// Which attributes are changed after that (`mayfly_wire::SET_*`).
+        which: u32,
+        /// Its process has looked at it ([`Record::read_look`]).
+        seen: bool,
     },
     /// A directory.
     Directory,
@@ -82,13 +95,22 @@ pub enum Submitted {
         /// Which is a directory's.
         directory: bool,
     },
+    /// That a name moves.
+    Move,
+    /// To which name that of the record before moves.
+    MoveTarget,
+    /// That attributes of a file change.
+    Changes {
+        /// Which ones.
+        which: u32,
+    },
 }
 
 /// A record of a ring.
 #[repr(C, align(64))]
 #[derive(Debug)]
 pub struct Record {
-    /// `RECORD_*`, and how much content the file has.
+    /// `RECORD_*`, how much content the file has, and which attributes are changed ([`State`]).
     pub state: AtomicU32,
     /// The promised description: written by the daemon.
     pub open_index: AtomicU32,
@@ -111,8 +133,19 @@ pub struct Record {
     reserved: AtomicU32,
     /// When content was last added, by the processor's counter.
     pub changed_cycles: AtomicU64,
+    /// The description of the file that is made, or that is changed; the daemon may have promised
+    /// another one since. 0: it is known by its name.
+    pub(super) of_open: AtomicU64,
+    /// The attributes that are changed.
+    pub(super) attributes: Attributes,
     /// The path from the directory that is delegated, eight bytes to a word, little-endian.
     pub path: [AtomicU64; PATH_WORDS],
+    /// When its process looked at the file, which has its times from then: seconds.
+    pub(super) seen_seconds: AtomicU64,
+    /// Nanoseconds.
+    pub(super) seen_ns: AtomicU32,
+    /// The content that it had then, bytes.
+    pub(super) seen_bytes: AtomicU32,
 }
 
 impl Record {
@@ -122,6 +155,7 @@ impl Record {
         self.uid.store(create.uid, Relaxed);
         self.gid.store(create.gid, Relaxed);
         self.changed_cycles.store(create.moment.cycles, Relaxed);
+        self.of_open.store(word_of(self.promise()), Relaxed);
         self.write_path(create.path, create.moment);
         self.state.store(RECORD_SUBMITTED, Relaxed);
     }
@@ -137,7 +171,14 @@ impl Record {
         self.state.store(state, Relaxed);
     }
 
-    fn write_path(&self, path: &[u8], moment: Moment) {
+    pub(super) fn write_changes(&self, path: &[u8], open: Option<OpenRef>, changes: &Changes) {
+        self.of_open.store(open.map_or(0, word_of), Relaxed);
+        self.attributes.write(changes);
+        self.write_path(path, changes.moment);
+        self.state.store(State::of(RECORD_CHANGES).and_changes(changes.which).0, Relaxed);
+    }
+
+    pub(super) fn write_path(&self, path: &[u8], moment: Moment) {
         self.path_bytes.store(path.len() as u32, Relaxed);
         self.cycles.store(moment.cycles, Relaxed);
         self.processor.store(moment.processor, Relaxed);
@@ -169,40 +210,74 @@ impl Record {
         path.as_flattened()[..bytes].to_vec()
     }
 
-    /// The daemon executes the record: what it asks for.
+    /// The path, written to `to`.
+    pub(super) fn path<'a>(&self, to: &'a mut [[u8; 8]; PATH_WORDS]) -> &'a [u8] {
+        let bytes = (self.path_bytes.load(Relaxed) as usize).min(NAME_BYTES_MAX);
+        for (to, word) in to.iter_mut().zip(&self.path[..bytes.div_ceil(8)]) {
+            *to = word.load(Relaxed).to_le_bytes();
+        }
+        to.as_flattened().get(..bytes).unwrap_or_default()
+    }
+
+    /// The daemon executes the record: what it asks for. Nothing is added to it from here on.
     #[cfg(feature = "server")]
     #[must_use]
     pub fn execute(&self) -> Submitted {
         for _ in 0..EXECUTE_TRIES {
-            let state = self.state.load(Acquire);
-            let (kind, content) = parts(state);
-            let bytes = (content as usize).min(INLINE_BYTES_MAX);
-            match kind {
+            let state = State(self.state.load(Acquire));
+            let to = match state.kind() {
                 RECORD_REMOVES => return Submitted::Removal { directory: false },
                 RECORD_REMOVES_DIRECTORY => return Submitted::Removal { directory: true },
                 RECORD_DIRECTORY => return Submitted::Directory,
-                RECORD_SUBMITTED => {
-                    if self.change(state, RECORD_OPENED, content) {
-                        return Submitted::File { open: true, bytes };
+                RECORD_MOVES => return Submitted::Move,
+                RECORD_MOVE_TARGET => return Submitted::MoveTarget,
+                RECORD_SUBMITTED => state.and_kind(RECORD_OPENED).and_taken(),
+                _ => state.and_taken(),
+            };
+            if state.is_taken() || self.change(state, to) {
+                let (bytes, which) = (state.content().min(INLINE_BYTES_MAX), state.changes());
+                return match to.kind() {
+                    RECORD_CHANGES => Submitted::Changes { which },
+                    kind => {
+                        let (open, seen) = (kind == RECORD_OPENED, state.is_seen());
+                        Submitted::File { open, bytes, which, seen }
                     }
-                }
-                kind => return Submitted::File { open: kind == RECORD_OPENED, bytes },
+                };
             }
         }
         // Whoever changes it so often does not keep to what it is for.
-        Submitted::File { open: false, bytes: 0 }
+        Submitted::File { open: false, bytes: 0, which: 0, seen: false }
     }
 
-    pub(super) fn change(&self, from: u32, kind: u32, content: u32) -> bool {
-        let to = kind | content << CONTENT_SHIFT;
-        self.state.compare_exchange(from, to, SeqCst, Relaxed).is_ok()
+    /// The attributes that are changed, of which those count that the state says, and when they
+    /// were last changed by the processor's counter.
+    #[cfg(feature = "server")]
+    #[must_use]
+    pub fn read_changes(&self, which: u32) -> Changes {
+        self.attributes.read(which)
+    }
+
+    /// When the process looked at the file that the record makes, and what content that had, bytes.
+    #[cfg(feature = "server")]
+    #[must_use]
+    pub fn read_look(&self) -> (Timestamp, usize) {
+        let seconds = self.seen_seconds.load(Relaxed) as i64;
+        let nanoseconds = self.seen_ns.load(Relaxed);
+        (Timestamp { seconds, nanoseconds }, self.seen_bytes.load(Relaxed) as usize)
+    }
+
+    pub(super) fn change(&self, from: State, to: State) -> bool {
+        self.state.compare_exchange(from.0, to.0, SeqCst, Relaxed).is_ok()
     }
 }
 
-/// `RECORD_*` and the bytes of content of a record's state.
-pub(super) fn parts(state: u32) -> (u32, u32) {
-    (state & ((1 << CONTENT_SHIFT) - 1), state >> CONTENT_SHIFT)
+/// A description in one word.
+pub(super) fn word_of(OpenRef { index, generation }: OpenRef) -> u64 {
+    u64::from(generation) << 32 | u64::from(index)
 }
 
-const _: () = assert!(size_of::<Record>() == 320);
-const _: () = assert!(core::mem::offset_of!(Record, path) == 56);
+const _: () = assert!(size_of::<Record>() == 384);
+const _: () = assert!(core::mem::offset_of!(Record, of_open) == 56);
+const _: () = assert!(core::mem::offset_of!(Record, attributes) == 64);
+const _: () = assert!(core::mem::offset_of!(Record, path) == 112);
+const _: () = assert!(core::mem::offset_of!(Record, seen_seconds) == 368);

@@ -10,9 +10,9 @@ const SESSION: u32 = 7;
 const PREFIX: &[u8] = b"a/directory/";
 
 /// A ring and the tables, in which the first is its.
-struct Ring {
-    submissions: Box<SubmissionRing>,
-    tables: Box<NameTables>,
+pub(super) struct Ring {
+    pub(super) submissions: Box<SubmissionRing>,
+    pub(super) tables: Box<NameTables>,
     tally: Tally,
 }
 
@@ -22,7 +22,7 @@ fn zeroed<T>() -> Box<T> {
     unsafe { Box::from_raw(std::alloc::alloc_zeroed(std::alloc::Layout::new::<T>()).cast::<T>()) }
 }
 
-fn ring() -> Ring {
+pub(super) fn ring() -> Ring {
     let (submissions, tables) = (zeroed::<SubmissionRing>(), zeroed::<NameTables>());
     for (index, record) in (0..).zip(&submissions.records) {
         record.set_promise(OpenRef { index, generation: 3 });
@@ -42,11 +42,11 @@ fn delegation_of(submissions: &SubmissionRing, session: u32) -> Option<u32> {
 }
 
 impl Ring {
-    fn delegation(&self) -> Option<u32> {
+    pub(super) fn delegation(&self) -> Option<u32> {
         delegation_of(&self.submissions, SESSION)
     }
 
-    fn create(&self, given: u32, name: &str) -> Option<OpenRef> {
+    pub(super) fn create(&self, given: u32, name: &str) -> Option<OpenRef> {
         self.submissions.submit_create(&self.tables, given, &create(name))
     }
 
@@ -54,7 +54,7 @@ impl Ring {
         self.submissions.submit_directory(&self.tables, given, &create(name))
     }
 
-    fn remove(&self, given: u32, name: &str) -> bool {
+    pub(super) fn remove(&self, given: u32, name: &str) -> bool {
         self.submit_removal(given, name, false)
     }
 
@@ -67,7 +67,7 @@ impl Ring {
         self.submissions.submit_removal(&self.tables, given, &Removal { path, directory, moment })
     }
 
-    fn put(&mut self, name: &str, name_state: NameState) {
+    pub(super) fn put(&mut self, name: &str, name_state: NameState) {
         assert!(self.tables.names(0).put(&mut self.tally, Print::of(name.as_bytes()), name_state));
     }
 
@@ -224,7 +224,10 @@ fn content_goes_with_its_file_until_that_is_executed_or_closed() {
     let first = ring.create(given, "first").expect("there is room");
     assert!(add(first, b"some ").is_some() && add(first, b"content").is_some());
     assert!(add(first, &[0; INLINE_BYTES_MAX - 11]).is_none(), "more than a record takes");
-    assert_eq!(ring.submissions.records[0].execute(), Submitted::File { open: true, bytes: 12 });
+    assert_eq!(
+        ring.submissions.records[0].execute(),
+        Submitted::File { open: true, bytes: 12, which: 0, seen: false }
+    );
     assert!(add(first, b"late").is_none());
     let mut content = vec![1, 2];
     ring.submissions.read_content(0, 12, &mut content);
@@ -232,7 +235,10 @@ fn content_goes_with_its_file_until_that_is_executed_or_closed() {
     let second = ring.create(given, "second").expect("there is room");
     assert!(add(second, b"x").is_some() && ring.submissions.withdraw(second));
     assert!(add(second, b"y").is_none());
-    assert_eq!(ring.submissions.records[1].execute(), Submitted::File { open: false, bytes: 1 });
+    assert_eq!(
+        ring.submissions.records[1].execute(),
+        Submitted::File { open: false, bytes: 1, which: 0, seen: false }
+    );
 }
 
 #[test]
@@ -299,13 +305,13 @@ fn either_the_process_closes_a_description_or_the_daemon_makes_it() {
     let given = ring.delegation().expect("it was given");
     let first = ring.create(given, "first").expect("there is room");
     assert!(ring.submissions.withdraw(first) && !ring.submissions.withdraw(first));
-    let closed = Submitted::File { open: false, bytes: 0 };
+    let closed = Submitted::File { open: false, bytes: 0, which: 0, seen: false };
     assert!(
         ring.submissions.records[0].execute() == closed
             && ring.submissions.records[0].execute() == closed
     );
     let second = ring.create(given, "second").expect("there is room");
-    let opened = Submitted::File { open: true, bytes: 0 };
+    let opened = Submitted::File { open: true, bytes: 0, which: 0, seen: false };
     assert_eq!(ring.submissions.records[1].execute(), opened);
     assert!(!ring.submissions.withdraw(second));
     assert_eq!(
@@ -313,4 +319,56 @@ fn either_the_process_closes_a_description_or_the_daemon_makes_it() {
         opened,
         "and so does a daemon that is started again"
     );
+}
+
+#[test]
+fn a_name_is_absent_that_is_in_the_table_of_a_directory_that_is_there_and_not_otherwise() {
+    let mut ring = ring();
+    ring.put("f", NameState::Plain);
+    ring.put("asked", NameState::AskDaemon);
+    ring.put("covered", NameState::Covered);
+    let given = ring.delegation().expect("it was given");
+    ring.create(given, "new").expect("a new name");
+    assert!(ring.make_directory(given, "made") && ring.remove(given, "f"));
+    let absent =
+        |given, name: &str| ring.submissions.is_absent((&*ring.tables, given), name.as_bytes());
+    for name in ["f", "none", "covered/f", "made/f"] {
+        assert!(absent(given, name), "{name}");
+    }
+    for name in ["asked", "covered", "new", "made", "asked/f", "none/f", "new/f"] {
+        assert!(!absent(given, name), "{name}");
+    }
+    // Somebody else's claim.
+    let other = zeroed::<SubmissionRing>();
+    other.promised.store(RECORDS as u32, Relaxed);
+    other.dedicate(SESSION + 1, (1, PREFIX), (5, 0));
+    other.give();
+    let theirs = delegation_of(&other, SESSION + 1).expect("it was given");
+    assert!(other.submit_create(&ring.tables, theirs, &create("theirs")).is_some());
+    assert!(!absent(given, "theirs"));
+    assert!(!absent(given + 1, "none"));
+    ring.submissions.take_back();
+    assert!(!absent(given, "none"), "the table may be another directory's");
+}
+
+#[test]
+fn a_file_that_was_submitted_is_looked_at_once_and_has_its_time_from_then() {
+    let ring = ring();
+    let given = ring.delegation().expect("it was given");
+    let open = ring.create(given, "f").expect("a new name");
+    let now = mayfly_types::Timestamp { seconds: 77, nanoseconds: 8 };
+    let addition = ring.submissions.addition(open).expect("nobody has executed it");
+    assert!(addition.room(3).is_some() && addition.add(3, 9));
+    assert_eq!(ring.submissions.look(open, now, |_, _| false), None);
+    let told = ring.submissions.look(open, now, |directory, path| {
+        assert_eq!((directory.0, path), (5, &b""[..]));
+        true
+    });
+    assert_eq!(told, Some(Submitting { mode: 0o644, uid: 1, gid: 2, bytes: 3 }));
+    assert_eq!(ring.submissions.look(open, now, |_, _| true), None, "its time is told");
+    let addition = ring.submissions.addition(open).expect("more may come");
+    assert!(addition.room(4).is_some() && addition.add(4, 9) && ring.submissions.withdraw(open));
+    let record = &ring.submissions.records[0];
+    let made = Submitted::File { open: false, bytes: 7, which: 0, seen: true };
+    assert_eq!((record.execute(), record.read_look()), (made, (now, 3)));
 }

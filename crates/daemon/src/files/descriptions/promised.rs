@@ -9,8 +9,8 @@ use mayfly_types::{FileId, FileKind, OpenRef, SessionId};
 use crate::files::descriptions::{Open, OpenTable};
 
 impl OpenTable {
-    /// Sets a description aside for what a process submits.
-    pub(crate) fn promise(&mut self, session: SessionId) -> Option<OpenRef> {
+    /// Sets a description aside for what a process submits, and shows which file it will be of.
+    pub(crate) fn promise(&mut self, session: SessionId, id: FileId) -> Option<OpenRef> {
         if !self.has_room() {
             return None;
         }
@@ -21,16 +21,17 @@ impl OpenTable {
         entry.session.store(session.0, Relaxed);
         entry.offset_lock.store(0, Relaxed);
         entry.offset.store(0, Relaxed);
-        entry.id.store(FileId::NONE.0, Relaxed);
+        entry.id.store(id.0, Relaxed);
         entry.kind.store(FileKind::Regular as u32, Relaxed);
         entry.state.store(OPEN_PROMISED, Release);
         Some(OpenRef { index, generation: entry.generation.load(Relaxed) })
     }
 
     /// What was promised was not wanted: it is promised once more, under another name.
-    pub(crate) fn promise_again(&mut self, open: OpenRef) -> OpenRef {
+    pub(crate) fn promise_again(&mut self, open: OpenRef, id: FileId) -> OpenRef {
         let entry = &self.node.opens[open.index as usize];
         entry.offset.store(0, Relaxed);
+        entry.id.store(id.0, Relaxed);
         OpenRef { generation: entry.generation.fetch_add(1, Release).wrapping_add(1), ..open }
     }
 

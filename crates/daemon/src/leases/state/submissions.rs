@@ -45,11 +45,18 @@ pub(crate) struct Ring {
     pub(crate) opened: u128,
     /// What is promised, by place: nothing where there was no room after a restart.
     pub(crate) promises: Vec<Option<OpenRef>>,
+    /// Which file that will be, by place; [`FileId::NONE`]: it is not promised.
+    pub(crate) ids: Vec<FileId>,
 }
 
 impl Ring {
     /// A ring in which nothing waits behind the record `first`.
-    pub(crate) fn new(session: SessionId, first: u32, promises: Vec<Option<OpenRef>>) -> Ring {
+    pub(crate) fn new(
+        session: SessionId,
+        first: u32,
+        promises: Vec<Option<OpenRef>>,
+        ids: Vec<FileId>,
+    ) -> Ring {
         Ring {
             session,
             directory: None,
@@ -61,6 +68,7 @@ impl Ring {
             freed: first,
             opened: 0,
             promises,
+            ids,
         }
     }
 }

@@ -11,6 +11,14 @@ struct Remembered {
     until: i64,
 }
 
+/// How much of other shards' names is shown to processes (`leases/shown_names.rs`).
+#[derive(Debug, Default)]
+pub(crate) struct ShownNames {
+    pub(crate) count: usize,
+    /// What their records take.
+    pub(crate) bytes: usize,
+}
+
 /// The names, by directory.
 #[derive(Debug, Default)]
 pub(crate) struct RememberedNames {

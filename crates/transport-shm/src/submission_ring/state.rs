@@ -1,0 +1,72 @@
+//! The word that says how a record stands.
+
+use mayfly_types::limits::INLINE_BYTES_MAX;
+
+/// Above the bits of `RECORD_*`: bytes of content.
+const CONTENT_SHIFT: u32 = 8;
+/// Above those: which attributes are changed.
+const CHANGES_SHIFT: u32 = 21;
+const CHANGES: u32 = (1 << 8) - 1;
+/// Its process has looked at the file, and told when it was made.
+const SEEN: u32 = 1 << 30;
+/// The daemon executes the record as it is, or has done so.
+const TAKEN: u32 = 1 << 31;
+
+const _: () = assert!(INLINE_BYTES_MAX < 1 << (CHANGES_SHIFT - CONTENT_SHIFT));
+
+/// How a record stands.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct State(pub(super) u32);
+
+impl State {
+    pub(super) const fn of(kind: u32) -> State {
+        State(kind)
+    }
+
+    /// `RECORD_*`.
+    pub(super) fn kind(self) -> u32 {
+        self.0 & ((1 << CONTENT_SHIFT) - 1)
+    }
+
+    /// Bytes of content.
+    pub(super) fn content(self) -> usize {
+        (self.0 >> CONTENT_SHIFT) as usize & ((1 << (CHANGES_SHIFT - CONTENT_SHIFT)) - 1)
+    }
+
+    /// Which attributes are changed after the file is made (`mayfly_wire::SET_*`).
+    pub(super) fn changes(self) -> u32 {
+        self.0 >> CHANGES_SHIFT & CHANGES
+    }
+
+    /// Nothing is added to the record any more.
+    pub(super) fn is_taken(self) -> bool {
+        self.0 & TAKEN != 0
+    }
+
+    /// Its process has looked at the file that is made.
+    pub(super) fn is_seen(self) -> bool {
+        self.0 & SEEN != 0
+    }
+
+    pub(super) fn and_seen(self) -> State {
+        State(self.0 | SEEN)
+    }
+
+    pub(super) fn and_kind(self, kind: u32) -> State {
+        State(self.0 & !((1 << CONTENT_SHIFT) - 1) | kind)
+    }
+
+    pub(super) fn and_content(self, bytes: usize) -> State {
+        const MASK: u32 = ((1 << CHANGES_SHIFT) - 1) & !((1 << CONTENT_SHIFT) - 1);
+        State(self.0 & !MASK | (bytes as u32) << CONTENT_SHIFT & MASK)
+    }
+
+    pub(super) fn and_changes(self, which: u32) -> State {
+        State(self.0 | (which & CHANGES) << CHANGES_SHIFT)
+    }
+
+    #[cfg(feature = "server")]
+    pub(super) fn and_taken(self) -> State {
+        State(self.0 | TAKEN)
+    }
+}
