@@ -11,7 +11,7 @@ use mayfly_types::{Errno, FileId, FileKind, OpenRef, SessionId, Timestamp};
 use mayfly_wire::{Malformed, Op, Reader, Request, Wire, Write, WriteHead};
 use serde::{Deserialize, Serialize};
 
-use crate::api::Caller;
+use crate::api::{Caller, Completion};
 
 /// Number of an operation over several shards: its age, then the shard that coordinates it. The
 /// smaller one is the older one.
@@ -45,6 +45,8 @@ pub enum Message {
     /// Nobody waits for this request any more: if it only waits it ends, and what it has opened is
     /// of no use.
     GivenUp(Caller),
+    /// A request of the daemon's own is answered.
+    OwnDone(Completion),
     /// To oneself: the next of what waited for claims can go on.
     Proceed,
     /// Something to answer; `id` is the sender's.
