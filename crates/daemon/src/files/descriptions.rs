@@ -49,6 +49,8 @@ pub(crate) struct Open {
     pub(crate) flags: u32,
     /// Where it really is, when the file is at home on another node.
     pub(crate) remote: Option<Elsewhere>,
+    /// It was there before this daemon.
+    pub(crate) taken_up: bool,
 }
 
 /// A description at another node.
@@ -345,7 +347,7 @@ impl OpenTable {
         let generation = entry.generation.load(Relaxed);
         let origin = origin(caller.session);
         let session = origin.map_or(caller.session, |(node, _)| session_of_node(node));
-        let open = Open { generation, session, id, flags, remote };
+        let open = Open { generation, session, id, flags, remote, taken_up: false };
         let file = self.admit(index, open, |files| files.take(id, birth));
         entry.flags.store(flags, Relaxed);
         entry.file.store(file, Relaxed);

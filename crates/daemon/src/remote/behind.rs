@@ -12,7 +12,8 @@
 //!   description learns once, at its next write, fsync or close, that something is lost.
 //! - Writes to the same bytes are executed in the order in which they were acknowledged.
 //! - A description ends at its home behind what was written through it, whoever is killed here.
-//! - A daemon that is killed loses what is behind. Its successor tells who wrote.
+//! - A daemon that is killed loses what is behind. Its successor tells who wrote. Through
+//!   descriptions of before its start it sends on at once: a write that comes again may be made.
 //! - The host process keeps nothing.
 
 #[cfg(test)]
@@ -116,7 +117,9 @@ impl Shard {
             return Ok(false);
         };
         let node = self.place.numbering.node_of(remote.shard);
+        // One of before this daemon may have been sent by another one, whose answer is kept there.
         if !found.may_write()
+            || found.taken_up
             || !self.files.opens.may_be_deferred(open, &found)
             || self.remote.unreached.contains(&node)
         {

@@ -15,9 +15,15 @@ use crate::{
     files::descriptions::Elsewhere,
     message::{Forward, Message, Question, Resolved, request_in},
     namespace::state::open::{O_CREAT, O_EXCL, O_TRUNC},
-    remote::state::own_requests::Own,
+    remote::state::{
+        behind::Written,
+        own_requests::{Held, Own},
+    },
     shard::Shard,
-    shards::numbering::{OWN_SESSION, origin},
+    shards::{
+        numbering::{OWN_SESSION, origin},
+        slots::ShardId,
+    },
 };
 
 impl Shard {
@@ -57,7 +63,40 @@ impl Shard {
         self.send_behind();
         if std::mem::take(&mut self.remote.behind.awaited) {
             self.wake_blocked();
+            for Held { to, forward, upto } in std::mem::take(&mut self.remote.held) {
+                self.send_or_hold(to, forward, upto);
+            }
         }
+    }
+
+    /// A request was sent to another node and is to go on to this one. It has waited for what it
+    /// names by a description.
+    pub(crate) fn send_on_behind(&mut self, to: ShardId, forward: Forward) {
+        let waits = match request_in(forward.op, &forward.body) {
+            Ok(request) => request.open().is_none() && looks_at_contents(&request),
+            Err(_) => false,
+        };
+        let upto = if waits { self.remote.behind.writes } else { 0 };
+        self.send_or_hold(to, forward, upto);
+    }
+
+    fn send_or_hold(&mut self, to: ShardId, forward: Forward, upto: u64) {
+        let numbering = self.place.numbering;
+        let node = numbering.node_of(to);
+        let there = |written: &Written| numbering.node_of(written.remote.shard) == node;
+        if upto > 0 && self.remote.behind.close_pieces(upto, there) {
+            self.send_behind();
+            self.remote.held.push(Held { to, forward, upto });
+        } else {
+            self.tasks.send(to, Message::Forward(Box::new(forward)));
+        }
+    }
+
+    /// Nobody waits for a request that is held back; true when it was.
+    pub(super) fn drop_held(&mut self, caller: Caller) -> bool {
+        let before = self.remote.held.len();
+        self.remote.held.retain(|held| held.forward.caller != caller);
+        self.remote.held.len() < before
     }
 
     /// Whether a request that names a file by its path, or no file, has to wait before it leaves
@@ -122,7 +161,7 @@ impl Shard {
         }
     }
 
-    /// Whether something is behind that a request finds there which is sent on to this node.
+    /// Whether something is behind that goes to this node.
     #[must_use]
     pub fn is_behind_at(&self, node: u32) -> bool {
         let numbering = self.place.numbering;

@@ -57,7 +57,7 @@ pub trait Service {
     /// Another node has executed a request that was sent on to there.
     fn done_elsewhere(&mut self, _node: u32, _op: Op, _body: &Body) {}
     /// Whether something that processes of this node have written is not at that node yet, so that
-    /// this shard is to send on what goes there.
+    /// this shard is to send on what goes there ([`Message::SendOn`]).
     fn is_behind_at(&self, _node: u32) -> bool {
         false
     }

@@ -128,6 +128,7 @@ impl Shard {
             }
             Message::Answer(id, answer) => self.take_answer(id, answer),
             Message::OwnDone(done) => self.own_answered(&done),
+            Message::SendOn(to, forward) => self.send_on_behind(to, *forward),
             Message::Proceed => {
                 if let Some((task, run)) = self.tasks.runnable.pop_front() {
                     self.run_task(task, run);

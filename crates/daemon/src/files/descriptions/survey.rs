@@ -103,6 +103,7 @@ impl OpenTable {
                 id,
                 flags: flags & !OPEN_BEHIND,
                 remote,
+                taken_up: true,
             },
             shared: entry.state.load(Relaxed) == OPEN_SHARED,
             behind: flags & OPEN_BEHIND != 0,

@@ -2,7 +2,12 @@
 
 use mayfly_types::{OpenRef, limits::LANES};
 
-use crate::{api::Caller, maps::HashMap, shards::numbering::OWN_SESSION};
+use crate::{
+    api::Caller,
+    maps::HashMap,
+    message::Forward,
+    shards::{numbering::OWN_SESSION, slots::ShardId},
+};
 
 /// Numbers of a daemon's own requests are no process's, and greater than those of its predecessor:
 /// above the counter are how often a daemon has started, and one bit.
@@ -17,6 +22,14 @@ pub(crate) enum Own {
     Behind(OpenRef),
     /// What will be read through this one.
     Ahead(OpenRef),
+}
+
+/// A request that is held back until so many writes are at their homes.
+#[derive(Debug)]
+pub(crate) struct Held {
+    pub(crate) to: ShardId,
+    pub(crate) forward: Forward,
+    pub(crate) upto: u64,
 }
 
 /// Requests of the daemon's own to other nodes that are not answered.

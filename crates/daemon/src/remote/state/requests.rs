@@ -7,7 +7,11 @@ use crate::{
     api::{Caller, Completion},
     maps::{HashMap, HashSet},
     message::TransactionId,
-    remote::state::{ahead::Ahead, behind::Behind, own_requests::OwnRequests},
+    remote::state::{
+        ahead::Ahead,
+        behind::Behind,
+        own_requests::{Held, OwnRequests},
+    },
     shards::numbering::origin,
 };
 
@@ -35,6 +39,8 @@ pub(crate) struct Remote {
     pub(crate) clock: Timestamp,
     /// Requests of the daemon's own.
     pub(crate) own: OwnRequests,
+    /// Requests that are held back.
+    pub(crate) held: Vec<Held>,
     /// What was written and is not at its home.
     pub(crate) behind: Behind,
     /// What was read that nobody has asked for yet.

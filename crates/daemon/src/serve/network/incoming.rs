@@ -8,7 +8,7 @@ use mayfly_wire::Op;
 
 use crate::{
     Message, ShardId, log,
-    message::{Answer, Forward, Question, Resolved, request_in},
+    message::{Answer, Forward, Question, Resolved},
     serve::{
         Caller, Completion, Reached, Service,
         network::net::{
@@ -285,25 +285,18 @@ impl<S: Service, O: HostEnvironment> Serving<S, O> {
         let numbering = self.shard.peers.numbering();
         if shard.0 >= numbering.all() {
             self.shard.answer(Completion::failed(away.caller, Errno::EIO), Waited::Shards);
-        } else if numbering.is_here(shard) || self.waits_here(&away, shard) {
-            let to = if numbering.is_here(shard) { shard } else { numbering.front() };
+        } else if numbering.is_here(shard) {
             let Away { caller, op, body, .. } = away;
             let forward = Forward { caller, op, body, place };
-            self.hand(to, to, Message::Forward(Box::new(forward)));
+            self.hand(shard, shard, Message::Forward(Box::new(forward)));
+        } else if self.shard.service.is_behind_at(numbering.node_of(shard)) {
+            // It is sent on when what is to be there before it is.
+            let Away { caller, op, body, .. } = away;
+            let forward = Forward { caller, op, body, place };
+            self.hand(shard, numbering.front(), Message::SendOn(shard, Box::new(forward)));
         } else {
             net.again(Sent::Forward(Box::new(Away { to: shard, place, ..away })));
         }
-    }
-
-    /// Whether a request is to be sent on by this node's first shard, which has something that is
-    /// to be there before it. It has waited for what it names by itself.
-    fn waits_here(&self, away: &Away, to: ShardId) -> bool {
-        let node = self.shard.peers.numbering().node_of(to);
-        let named = || match request_in(away.op, &away.body) {
-            Ok(request) => request.open().is_some(),
-            Err(_) => true,
-        };
-        self.shard.service.is_behind_at(node) && !named()
     }
 
     fn lost(&mut self, net: &Net, sent: Sent, late: bool) {

@@ -271,6 +271,7 @@ impl Net {
             | Message::GivenUp(_)
             | Message::LookAgain(..)
             | Message::OwnDone(_)
+            | Message::SendOn(..)
             | Message::Proceed => {}
         }
     }
