@@ -362,8 +362,8 @@ impl Client {
         let path = format!("d{file}");
         let by_name = matches!(op, BytesOp::Truncate(_) | BytesOp::Length);
         if self.opening == Opening::Session {
-            // One that nobody answered for goes with the process.
-            self.files.remove(&file);
+            // What was not closed since something failed goes with the process.
+            self.files.clear();
         }
         if by_name && self.opening != Opening::Kept {
             return self.bytes_of(node, common, file, Target::Path(walk(&path)), op);

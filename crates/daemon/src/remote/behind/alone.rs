@@ -14,7 +14,7 @@ use mayfly_wire::{
 
 use crate::{
     api::{Caller, Completion, Consistency, Progress, Reached},
-    message::{Answer, Forward, Message, Question, request_in},
+    message::{Answer, Forward, Message, Question, Resolved, request_in},
     shard::alone::{Alone, encoded, not_involved},
     shards::{numbering::Numbering, slots::ShardId},
 };
@@ -436,4 +436,26 @@ fn who_reads_on_is_answered_here() {
     pair.execute_all();
     let body = pair.answered(&after).expect("it is answered").1;
     assert_eq!(Data::decode(&mut Reader::new(&body)).expect("a reply").bytes, [99; 4096]);
+}
+
+/// Such requests once went from this node to that one and back without end (the simulator's seed
+/// 210 with `--session`).
+#[test]
+fn a_request_that_another_node_sends_on_waits_here_for_what_is_to_be_there_before() {
+    let mut pair = Pair::new();
+    let open = pair.open(O_RDWR, REMOTE);
+    assert!(is_taken(&pair.write(open, 0, b"first")));
+    let walk = Walk { start: FileId::ROOT, flags: 0, path: b"elsewhere" };
+    let looks = encoded(&Stat { target: Target::Path(walk) });
+    let removes = encoded(&mayfly_wire::Unlink { walk, directory: false });
+    for (number, op, body) in [(1, Op::Stat, looks), (2, Op::Unlink, removes)] {
+        let (caller, place) = (Pair::caller(number), Resolved::default());
+        let forward = Forward { caller, op, body: body.into(), place };
+        pair.here.core.deliver(HERE.front(), Message::SendOn(THERE, Box::new(forward)));
+        pair.go_on();
+    }
+    let ops = |pair: &Pair| pair.arrived.iter().map(|forward| forward.op).collect::<Vec<Op>>();
+    assert_eq!(ops(&pair), [Op::Write, Op::Unlink], "who only removes a name does not wait");
+    pair.execute(0);
+    assert_eq!(ops(&pair), [Op::Unlink, Op::Stat]);
 }
