@@ -253,21 +253,22 @@ impl Description {
         session.client.sync(open.reference)
     }
 
-    /// Closes it. What the parent of a fork has opened stays open there.
-    pub(crate) fn end(&self) {
+    /// Closes it. What the parent of a fork has opened stays open there. Fails with what a write
+    /// failed with that was acknowledged; it is closed all the same.
+    pub(crate) fn end(&self) -> Result<(), Errno> {
         let word = self.reference.swap(CLOSED, AcqRel);
         if word == CLOSED || self.epoch.load(Acquire) != fork::notice() {
-            return;
+            return Ok(());
         }
-        let Ok((session, _)) = self.place.session() else { return };
+        let Ok((session, _)) = self.place.session() else { return Ok(()) };
         let (client, reference) = (&session.client, unpacked(word));
         if !client.close_leased(reference)
             && !client.withdraw(reference)
             && let Ok(open) = client.open_file(reference)
         {
-            // There is no later moment at which a failure could be told.
-            let _ = client.close(open);
+            client.close(open)?;
         }
+        Ok(())
     }
 
     fn is_closed(&self) -> bool {
@@ -278,7 +279,8 @@ impl Description {
 impl Drop for Description {
     fn drop(&mut self) {
         if !self.is_closed() {
-            self.end();
+            // Nobody is there to be told.
+            let _ = self.end();
         }
     }
 }
@@ -488,9 +490,10 @@ impl File {
     }
 
     /// Closes it; nothing happens when it is closed.
-    fn close(&self, py: Python<'_>) {
-        if !self.description.is_closed() {
-            py.detach(|| self.description.end());
+    fn close(&self, py: Python<'_>) -> PyResult<()> {
+        if self.description.is_closed() {
+            return Ok(());
         }
+        py.detach(|| self.description.end()).map_err(|errno| os_error(errno, None))
     }
 }

@@ -171,7 +171,8 @@ impl Session {
         let (bytes, span) = unset_bytes(py, length)?;
         let read = py.detach(|| {
             let count = file.read_whole(start, span);
-            file.end();
+            // It has written nothing.
+            let _ = file.end();
             count
         });
         let count = read.map_err(|errno| os_error(errno, Some(path.shown(py))))?;
@@ -198,8 +199,8 @@ impl Session {
         self.with(py, &path, |_, escape| {
             let file = Description::open(self.place, &path, Opening { flags, mode }, escape)?;
             let written = file.write_whole(span);
-            file.end();
-            written.map_err(Stop::Failed)?;
+            let closed = file.end();
+            written.and(closed).map_err(Stop::Failed)?;
             Ok(span.bytes())
         })
     }

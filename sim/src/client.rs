@@ -4,6 +4,7 @@ mod heard;
 pub mod locking;
 pub mod own;
 pub mod scraps;
+mod sessions;
 mod submitting;
 
 use std::collections::{BTreeMap, VecDeque};
@@ -15,9 +16,10 @@ use mayfly_wire::{
 };
 
 use self::{
-    heard::{heard_attr, heard_bytes},
+    heard::heard_attr,
     locking::{Held, Locking},
     own::{Heed, Of, Own, Work},
+    sessions::Row,
 };
 use crate::{
     bytes::{BLOCK_BYTES, block, bytes_of},
@@ -28,6 +30,7 @@ use crate::{
     node::Node,
     plan::Act,
 };
+pub use sessions::Opening;
 
 const O_RDWR: u32 = 2;
 const O_CREAT: u32 = 0o100;
@@ -35,16 +38,6 @@ const O_EXCL: u32 = 0o200;
 const O_DIRECTORY: u32 = 0o200_000;
 /// A page of a listing, bytes: a few entries.
 const PAGE_BYTES: u32 = 300;
-
-/// How long a client has a file open whose content is checked.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum Opening {
-    /// From its first use on.
-    #[default]
-    Kept,
-    /// For a write or a read; it is cut, and its length looked at, by its name.
-    Brief,
-}
 
 /// What a request is for.
 #[derive(Debug, Clone)]
@@ -55,8 +48,12 @@ enum What {
     OpenFile {
         file: usize,
         then: BytesOp,
+        since_ns: u64,
     },
     Bytes(BytesOp),
+    /// What was written is sent on.
+    Flush,
+    Row(Row),
     Plain,
     Stat,
     /// An entry is looked at whose mode this client has changed.
@@ -374,13 +371,17 @@ impl Client {
     fn begin_bytes(&mut self, node: &Node, common: &mut Common, file: usize, op: BytesOp) {
         let path = format!("d{file}");
         let by_name = matches!(op, BytesOp::Truncate(_) | BytesOp::Length);
-        if by_name && self.opening == Opening::Brief {
+        if self.opening == Opening::Session {
+            // What was not closed since something failed goes with the process.
+            self.files.clear();
+        }
+        if by_name && self.opening != Opening::Kept {
             return self.bytes_of(node, common, file, Target::Path(walk(&path)), op);
         }
         match self.files.get(&file) {
             Some(open) => self.bytes(node, common, file, *open, op),
             None => {
-                let what = What::OpenFile { file, then: op };
+                let what = What::OpenFile { file, then: op, since_ns: common.now_ns };
                 self.ask(node, &open(&path, O_RDWR), what, None);
             }
         }
@@ -393,7 +394,7 @@ impl Client {
 
     /// Closes what it has had open for one thing.
     fn close_brief(&mut self, node: &Node) {
-        if self.opening == Opening::Brief
+        if self.opening != Opening::Kept
             && let Some((_, open)) = self.files.pop_first()
         {
             self.ask(node, &close(open), What::Unnoted, None);
@@ -501,16 +502,17 @@ impl Client {
                 }
                 Some(heard_attr(&opened.attr))
             }
-            What::OpenFile { file, then } => {
+            What::OpenFile { file, then, since_ns } => {
                 let open = decode::<OpenReply<'_>>(body).opened.open;
-                self.files.insert(*file, open);
-                self.bytes(node, common, *file, open, *then);
+                self.take_file(node, common, (*file, open), *then, *since_ns);
                 None
             }
-            What::Bytes(op) => {
+            What::Bytes(op) => self.take_bytes(node, *op, doing.event, body),
+            What::Flush => {
                 self.close_brief(node);
-                Some(heard_bytes(*op, body))
+                Some(Heard::Done)
             }
+            What::Row(row) => Some(self.take_row(node, common, *row, body)),
             What::Plain => Some(Heard::Done),
             What::Stat => Some(heard_attr(&decode(body))),
             What::Mode { path, mode } => {

@@ -78,6 +78,9 @@ struct Arguments {
     /// Files are open for a write or a read only, and cut by their names.
     #[arg(long)]
     by_name: bool,
+    /// Session consistency: what was sent on before it was closed is seen by who opens later.
+    #[arg(long, conflicts_with = "by_name")]
+    session: bool,
     /// Clients read and write by themselves what they have leave for, and stand still in between.
     #[arg(long)]
     own: bool,
@@ -103,7 +106,11 @@ fn directories(word: &str) -> Result<Directories, String> {
 
 impl Arguments {
     fn run(&self, plan: &Plan, trace: bool) -> Report {
-        let opening = if self.by_name { Opening::Brief } else { Opening::Kept };
+        let opening = match (self.by_name, self.session) {
+            (true, _) => Opening::Brief,
+            (_, true) => Opening::Session,
+            _ => Opening::Kept,
+        };
         let (chunks, directories) = (self.chunks(), self.directories);
         let (own, submits) = (self.own, self.submit);
         run(plan, Options { trace, bug: None, chunks, directories, opening, own, submits })
@@ -175,6 +182,9 @@ impl Arguments {
         }
         if self.by_name {
             command += " --by-name";
+        }
+        if self.session {
+            command += " --session";
         }
         if self.own {
             command += " --own";

@@ -12,7 +12,8 @@ use std::{
 };
 
 use mayfly_daemon::{
-    Clock, Config, Directories, LeaseTimes, Numbering, Roles, Seams, Shard, Survivors, Totals,
+    Clock, Config, Consistency, Directories, LeaseTimes, Numbering, Roles, Seams, Shard, Survivors,
+    Totals,
     serve::{
         Event, HostEnvironment, Known, Opener, Place,
         channel::Message,
@@ -156,6 +157,8 @@ pub struct Placing {
     pub directories: Directories,
     /// Names, and parts of files.
     pub roles: Roles,
+    /// When what is written is seen by whom.
+    pub consistency: Consistency,
 }
 
 impl Opener for Shards {
@@ -228,7 +231,11 @@ fn config(placing: &Placing) -> Config {
         gid: 1,
         cached_dentries_max: 100,
         directories: placing.directories,
-        leases: LeaseTimes { seconds: LEASE_SECONDS, at_rest_ms: 1 },
+        leases: LeaseTimes {
+            seconds: LEASE_SECONDS,
+            at_rest_ms: 1,
+            consistency: placing.consistency,
+        },
         io_threads: BY_HAND,
         processors: usize::MAX,
     }

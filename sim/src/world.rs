@@ -194,7 +194,8 @@ impl<'a> World<'a> {
             let shards = plan.shards as usize;
             let directories = options.directories.unwrap_or_else(|| directories_of(plan.seed));
             let roles = plan.roles.clone();
-            let placing = Placing { chunks: options.chunks, directories, roles };
+            let consistency = options.opening.consistency();
+            let placing = Placing { chunks: options.chunks, directories, roles, consistency };
             let mut node = Node::new(numbering, clock.another(), forgetful, placing);
             if let Some(Bug::Disk(planted)) = options.bug {
                 node.disk = Arc::new(Disk::planted(planted));

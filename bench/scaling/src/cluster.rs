@@ -10,7 +10,7 @@ mod process;
 use std::{cmp::Reverse, collections::BinaryHeap};
 
 use anyhow::{Result, ensure};
-use mayfly_daemon::{Directories, Numbering, Roles, serve::stepped::Step};
+use mayfly_daemon::{Consistency, Directories, Numbering, Roles, serve::stepped::Step};
 use mayfly_sim::{
     dice::Dice,
     fabric::{Fabric, Topology},
@@ -110,7 +110,8 @@ impl Cluster {
         let mut network = Network::new(nodes, weather, Dice::new(1, 10), None);
         network.set_fabric(Fabric::new(machine.topology(nodes)));
         let clock = SimClock::default();
-        let placing = Placing { chunks, directories, roles: Roles::default() };
+        let consistency = Consistency::Strict;
+        let placing = Placing { chunks, directories, roles: Roles::default(), consistency };
         let members = (0..nodes).map(|node| {
             let numbering = Numbering { node, nodes, shards: 1 };
             Member {

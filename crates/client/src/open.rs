@@ -16,13 +16,13 @@ use mayfly_transport::Transport;
 use mayfly_transport_shm::{
     file_leases::is_leased,
     layout::{
-        FILE_LOCKED, FileEntry, OPEN_FREE, OPEN_LEASED_RECALLED, OPEN_LEASED_USED, OPEN_MOVED,
-        OPEN_PRIVATE, OPEN_PROMISED, OPEN_SHARED, OPEN_SHARING, OpenEntry,
+        FILE_LOCKED, FileEntry, OPEN_BEHIND, OPEN_FREE, OPEN_LEASED_RECALLED, OPEN_LEASED_USED,
+        OPEN_MOVED, OPEN_PRIVATE, OPEN_PROMISED, OPEN_SHARED, OPEN_SHARING, OpenEntry,
     },
     tally::{Done, Kind, Subject, Way},
 };
 use mayfly_types::{Errno, FileId, FileKind, OpenRef};
-use mayfly_wire::{Close, MakeDirectory, Open, Ping, Unlink, Walk};
+use mayfly_wire::{Close, Flush, MakeDirectory, Open, Ping, Stat, Target, Unlink, Walk};
 
 use crate::{Client, Descriptors, NewOwner};
 
@@ -39,13 +39,19 @@ impl OpenFile {
     /// Access mode and status flags.
     #[must_use]
     pub fn flags(&self) -> u32 {
-        self.entry.flags.load(Ordering::Relaxed) & !OPEN_MOVED
+        self.entry.flags.load(Ordering::Relaxed) & !(OPEN_MOVED | OPEN_BEHIND)
     }
 
     /// Has it become a file of the kernel's mount? Its offset is that one's then.
     #[must_use]
     pub fn is_moved(&self) -> bool {
         self.entry.flags.load(Ordering::Acquire) & OPEN_MOVED != 0
+    }
+
+    /// Is what was written through it perhaps not at the file's home yet (session consistency)?
+    #[must_use]
+    pub fn is_behind(&self) -> bool {
+        self.entry.flags.load(Ordering::Acquire) & OPEN_BEHIND != 0
     }
 
     /// The file.
@@ -272,16 +278,49 @@ impl<T: Transport, D: Descriptors> Client<T, D> {
         self.open_file(OpenRef { index, generation })
     }
 
-    /// Gives up a private open file description. Waits only when locks may go with it, which others
-    /// must find free when they learn of the close.
+    /// Is what was written through the description perhaps not at the file's home yet? One that is
+    /// not made has none.
+    #[must_use]
+    pub fn is_behind(&self, reference: OpenRef) -> bool {
+        let entry = self.node.opens.get(reference.index as usize);
+        entry.is_some_and(|entry| OpenFile { reference, entry }.is_behind())
+    }
+
+    /// Waits until what was written through the description is at the file's home.
     ///
     /// # Errors
-    /// EIO.
+    /// What a write failed with that was acknowledged; once.
+    pub fn flush(&self, open: OpenFile) -> Result<(), Errno> {
+        if !open.is_behind() {
+            return Ok(());
+        }
+        self.ask(&Flush { open: open.reference }, Ok)
+    }
+
+    /// The same where nobody can be told of a failure: the next write, sync or close is.
+    ///
+    /// # Errors
+    /// EIO: nobody knows.
+    pub fn send_on(&self, open: OpenFile) -> Result<(), Errno> {
+        if !open.is_behind() {
+            return Ok(());
+        }
+        // Whoever looks at the file finds all of it.
+        self.ask(&Stat { target: Target::Open(open.reference) }, |_| Ok(()))
+    }
+
+    /// Gives up a private open file description. Waits only when locks may go with it, which others
+    /// must find free when they learn of the close, or for what was written through it.
+    ///
+    /// # Errors
+    /// EIO; what a write failed with that was acknowledged.
     pub fn close(&self, open: OpenFile) -> Result<(), Errno> {
         let close = Close { open: open.reference };
         let began = self.begin(0);
         let (way, done) = match self.file_entry(open) {
-            Ok((_, file)) if file.flags.load(Ordering::Acquire) & FILE_LOCKED == 0 => {
+            Ok((_, file))
+                if file.flags.load(Ordering::Acquire) & FILE_LOCKED == 0 && !open.is_behind() =>
+            {
                 (Way::Unawaited, self.transport.send_unawaited(&close))
             }
             _ => (Way::Asked, self.ask(&close, Ok)),

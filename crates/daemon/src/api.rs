@@ -102,6 +102,18 @@ pub struct LeaseTimes {
     /// Attributes of a file that has not changed for so long are told to other nodes, which may
     /// keep them, milliseconds.
     pub at_rest_ms: i64,
+    /// What of other nodes' files is believed beyond that.
+    pub consistency: Consistency,
+}
+
+/// When a process sees what others have done to the bytes of a file.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Consistency {
+    /// At once.
+    #[default]
+    Strict,
+    /// On its own node at once. On another one, what was closed or synced before it opens the file.
+    Session,
 }
 
 /// Options of an instance as one shard needs them.

@@ -31,8 +31,8 @@ mod transactions;
 pub use crate::shards::planted::plant;
 pub use crate::{
     api::{
-        Caller, Clock, Completion, Config, Directories, LeaseTimes, Progress, Reached, Survivors,
-        SystemClock,
+        Caller, Clock, Completion, Config, Consistency, Directories, LeaseTimes, Progress, Reached,
+        Survivors, SystemClock,
     },
     message::Message,
     op_name::name_of,

@@ -11,7 +11,10 @@ use mayfly_types::{Errno, FileId, FileKind, OpenRef, SessionId, Timestamp};
 use mayfly_wire::{Malformed, Op, Reader, Request, Wire, Write, WriteHead};
 use serde::{Deserialize, Serialize};
 
-use crate::api::Caller;
+use crate::{
+    api::{Caller, Completion},
+    shards::slots::ShardId,
+};
 
 /// Number of an operation over several shards: its age, then the shard that coordinates it. The
 /// smaller one is the older one.
@@ -47,6 +50,11 @@ pub enum Message {
     /// Nobody waits for this request any more: if it only waits it ends, and what it has opened is
     /// of no use.
     GivenUp(Caller),
+    /// A request of the daemon's own is answered.
+    OwnDone(Completion),
+    /// A request of this node's that goes on to this shard of another one, behind what was written
+    /// to files there.
+    SendOn(ShardId, Box<Forward>),
     /// To oneself: the next of what waited for claims can go on.
     Proceed,
     /// Something to answer; `id` is the sender's.

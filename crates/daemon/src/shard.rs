@@ -188,7 +188,8 @@ impl Shard {
     /// It is now, for time stamps and for leases.
     pub(crate) fn look_at_clocks(&mut self) {
         self.now = self.clock.now();
-        self.leases.now = self.clock.elapsed().seconds;
+        self.remote.clock = self.clock.elapsed();
+        self.leases.now = self.remote.clock.seconds;
     }
 
     pub(crate) fn begin_request(&mut self, caller: Caller) {
@@ -270,6 +271,9 @@ impl Shard {
             return Ok(Served::Replied);
         }
         if !self.place.alone {
+            if let Request::Sync(mayfly_wire::Sync { all: true, .. }) = request {
+                self.all_sent(|_, _| true)?;
+            }
             if self.run.place.at == At::Start {
                 self.check_owner(request)?;
             }
@@ -318,6 +322,11 @@ impl Shard {
             Request::Allocate(allocate) => self.allocate(caller, allocate),
             Request::MakeSpecial(make) => self.make_special(make),
             Request::Seek(seek) => self.seek(seek, to),
+            // Nothing is behind of what is at home here.
+            Request::Flush(flush) => {
+                self.files.opens.get(flush.open)?;
+                Ok(Served::Replied)
+            }
             Request::Reach(reach) => self.reach(&reach.target, to),
             Request::MoveLock(asked) => self.move_lock(asked),
             Request::Map(map) => self.map(caller, map.open),

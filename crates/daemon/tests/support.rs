@@ -26,8 +26,8 @@ use std::{
 };
 
 use mayfly_daemon::{
-    Caller, Clock, Completion, Config, Directories, LeaseTimes, Numbering, Progress, Seams, Shard,
-    Survivors, Totals,
+    Caller, Clock, Completion, Config, Consistency, Directories, LeaseTimes, Numbering, Progress,
+    Seams, Shard, Survivors, Totals,
 };
 use mayfly_meta::{LmdbOptions, LmdbStore, MemoryDisk, MemoryStore, Store, TreeOptions, TreeStore};
 use mayfly_object::{BY_HAND, DirectoryStore, ObjectStore};
@@ -136,7 +136,11 @@ pub fn config() -> Config {
         gid: 0,
         cached_dentries_max: 64,
         directories: Directories::Spread,
-        leases: LeaseTimes { seconds: mayfly_types::limits::LEASE_SECONDS, at_rest_ms: 0 },
+        leases: LeaseTimes {
+            seconds: mayfly_types::limits::LEASE_SECONDS,
+            at_rest_ms: 0,
+            consistency: Consistency::Strict,
+        },
         io_threads: 0,
         processors: usize::MAX,
     }

@@ -175,6 +175,7 @@ unsafe fn high(call: &mut Call) -> Outcome {
             PREADV | PWRITEV | PREADV2 | PWRITEV2 => on_ours(call, |call| data::transfer(call)),
             DUP3 => descriptor::dup_onto(call),
             CLOSE_RANGE => descriptor::close_range(call),
+            EXIT_GROUP => descriptor::before_exit(),
             CLONE3 => fork::before(call),
             EXECVEAT => exec::exec(call),
             PPOLL => polling::poll(call),

@@ -171,19 +171,19 @@ pub const OPEN_LEASED_USED: u32 = 7;
 /// The daemon is making a description of its own of it.
 pub const OPEN_LEASED_RECALLED: u32 = 8;
 
-/// In `OpenEntry::flags`: the description's offset is that of an open file of the kernel's mount,
-/// whose descriptor is kept for it ([`crate::keeper`]). Never taken back.
+/// In `OpenEntry::flags`: the offset is that of a file of the mount ([`crate::keeper`]), for good.
 pub const OPEN_MOVED: u32 = 1 << 31;
+/// The same: what was written is perhaps not at the file's home. The daemon sets and clears it.
+pub const OPEN_BEHIND: u32 = 1 << 30;
 
-/// An open file description. Made and freed by the daemon; offset and status flags belong to the
-/// processes that share it.
+/// An open file description, made and freed by the daemon. Processes move the offset.
 #[repr(C, align(64))]
 pub struct OpenEntry {
     /// `OPEN_*`.
     pub state: AtomicU32,
     /// Generation of the entry, counted up when it is freed.
     pub generation: AtomicU32,
-    /// Access mode and status flags (`O_*`), and [`OPEN_MOVED`].
+    /// Access mode and status flags (`O_*`), [`OPEN_MOVED`], [`OPEN_BEHIND`].
     pub flags: AtomicU32,
     /// Index of the file's entry.
     pub file: AtomicU32,

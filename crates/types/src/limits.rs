@@ -58,6 +58,24 @@ pub const STARTED_WRITES_MAX: usize = 1024;
 /// File data in one request or reply, bytes: as much as a chunk has by default. To wake all threads
 /// that it goes by costs as much as to copy a quarter of it.
 pub const TRANSFER_BYTES_MAX: usize = 512 * 1024;
+/// What one description of another node's file may have written and its node not sent on yet, under
+/// session consistency, bytes: enough for several transfers under way.
+pub const BEHIND_BYTES_MAX: usize = 8 * TRANSFER_BYTES_MAX;
+/// The same of all descriptions of a node together, bytes. What is beyond goes through at once.
+pub const BEHIND_NODE_BYTES_MAX: usize = 16 * BEHIND_BYTES_MAX;
+/// What a write that is kept so counts at least, bytes: there is more to keep than its bytes.
+pub const BEHIND_WRITE_BYTES_MIN: usize = 4096;
+/// A longer write, or read, of another node's file is a request to there whatever the consistency,
+/// bytes: to copy it once more costs more than it saves.
+pub const SESSION_CALL_BYTES_MAX: usize = TRANSFER_BYTES_MAX / 4;
+/// Transfers of one description under way that nobody waits for, of what was written as of what
+/// will be read.
+pub const SESSION_TRANSFERS_MAX: usize = 4;
+/// What is read ahead for all descriptions of a node together, bytes; for each of them it is
+/// [`SESSION_TRANSFERS_MAX`] transfers.
+pub const AHEAD_NODE_BYTES_MAX: usize = 64 * 1024 * 1024;
+/// For how long what was read ahead is given to who reads on, milliseconds.
+pub const AHEAD_MS: i64 = 1000;
 /// Names of a directory that move to another shard in one transaction.
 pub const NAMES_MOVED_MAX: usize = 64;
 /// Members of a directory that are asked for entries at the same time.
@@ -122,6 +140,7 @@ pub const IMAGE_WAITERS_MAX: usize = 512;
 const _: () = assert!(TRANSFER_BYTES_MAX as u64 <= CHUNK_BYTES_DEFAULT);
 const _: () = assert!(2 * PATH_BYTES_MAX + 4096 <= REQUEST_BYTES_MAX);
 const _: () = assert!(INLINE_BYTES_MAX <= TRANSFER_BYTES_MAX);
+const _: () = assert!(SESSION_CALL_BYTES_MAX + TRANSFER_BYTES_MAX <= BEHIND_BYTES_MAX);
 const _: () = assert!(XATTR_NAME_BYTES_MAX + XATTR_VALUE_BYTES_MAX <= XATTRS_BYTES_MAX);
 const _: () = assert!(2 * XATTRS_BYTES_MAX <= TRANSFER_BYTES_MAX);
 const _: () = assert!(SESSIONS_MAX.is_multiple_of(64));

@@ -93,4 +93,6 @@ ops! {
     MoveLock = 35,
     /// Where the next data or the next hole of a file is.
     Seek = 36,
+    /// Waits until what was written through a description is at the file's home.
+    Flush = 37,
 }

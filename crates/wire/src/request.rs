@@ -158,6 +158,8 @@ impl<'a> Wire<'a> for OpenReply<'a> {
 
 wire_struct! { /// See [`Op::Close`].
 Close { open: OpenRef, } }
+wire_struct! { /// See [`Op::Flush`]. Fails with what a write failed with after its answer.
+Flush { open: OpenRef, } }
 wire_struct! { /// See [`Op::MakeDirectory`].
 MakeDirectory<'a> { walk: Walk<'a>, mode: u32, uid: u32, gid: u32, } }
 wire_struct! {
@@ -480,6 +482,7 @@ operations! {
     Inspect<'a> => Inspected<'r>, Inspect;
     RemoveStray => (), RemoveStray;
     Seek => Sought, Seek;
+    Flush => (), Flush;
 }
 
 macro_rules! any_request {
@@ -530,6 +533,7 @@ impl<'a> Request<'a> {
     fn about(&mut self) -> About<'_, 'a> {
         match self {
             Request::Close(Close { open })
+            | Request::Flush(Flush { open })
             | Request::Read(Read { open, .. })
             | Request::Write(Write { open, .. })
             | Request::Allocate(Allocate { open, .. })
@@ -588,5 +592,5 @@ any_request! {
     Symlink<'a>, ReadLink<'a>, SetAttr<'a>, Read, Write<'a>, Grant, List, PathOf, StatFs, Sync<'a>,
     Lock, TestLock, Cancel, Status, SetXattr<'a>, GetXattr<'a>, ListXattr<'a>, RemoveXattr<'a>,
     Allocate, MakeSpecial<'a>, Reach<'a>, MoveLock, Map, Tell, Watch, Inspect<'a>, RemoveStray,
-    Seek,
+    Seek, Flush,
 }

@@ -13,7 +13,7 @@ use std::{
 use mayfly_meta::record::BirthKey;
 use mayfly_transport_shm::layout::{
     FILE_APPEND_BY_REQUEST, FILE_BY_REQUEST, FILE_OBJECT, FILE_STRIPED, FILE_UNLINKED, FileEntry,
-    NodeRegion, OPEN_FREE, OPEN_PRIVATE, OPEN_SHARED, OpenEntry,
+    NodeRegion, OPEN_BEHIND, OPEN_FREE, OPEN_PRIVATE, OPEN_SHARED, OpenEntry,
 };
 use mayfly_types::{
     Errno, FileId, FileKind, OpenRef, SessionId,
@@ -49,6 +49,8 @@ pub(crate) struct Open {
     pub(crate) flags: u32,
     /// Where it really is, when the file is at home on another node.
     pub(crate) remote: Option<Elsewhere>,
+    /// It was there before this daemon.
+    pub(crate) taken_up: bool,
 }
 
 /// A description at another node.
@@ -100,6 +102,8 @@ pub(crate) struct Found {
     pub(crate) index: u32,
     pub(crate) open: Open,
     pub(crate) shared: bool,
+    /// Something is lost that was written through it.
+    pub(crate) behind: bool,
     pub(crate) kind: FileKind,
     pub(crate) file: u32,
     pub(crate) birth: BirthKey,
@@ -343,7 +347,7 @@ impl OpenTable {
         let generation = entry.generation.load(Relaxed);
         let origin = origin(caller.session);
         let session = origin.map_or(caller.session, |(node, _)| session_of_node(node));
-        let open = Open { generation, session, id, flags, remote };
+        let open = Open { generation, session, id, flags, remote, taken_up: false };
         let file = self.admit(index, open, |files| files.take(id, birth));
         entry.flags.store(flags, Relaxed);
         entry.file.store(file, Relaxed);
@@ -426,6 +430,23 @@ impl OpenTable {
         if let Some(entry) = self.entry(id) {
             entry.flags.fetch_or(flag, Release);
         }
+    }
+
+    /// Something that was written through the description is not at the file's home, or lost.
+    pub(crate) fn mark_behind(&self, open: OpenRef, behind: bool) {
+        let Ok(_) = self.get(open) else { return };
+        let flags = &self.node.opens[open.index as usize].flags;
+        let is_marked = flags.load(Relaxed) & OPEN_BEHIND != 0;
+        if behind && !is_marked {
+            flags.fetch_or(OPEN_BEHIND, Release);
+        } else if !behind && is_marked {
+            flags.fetch_and(!OPEN_BEHIND, Release);
+        }
+    }
+
+    /// The entry of a description of this shard.
+    pub(crate) fn entry_of(&self, open: OpenRef) -> &'static OpenEntry {
+        &self.node.opens[open.index as usize]
     }
 
     pub(crate) fn has_flag(&self, id: FileId, flag: u32) -> bool {

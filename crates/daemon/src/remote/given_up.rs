@@ -54,6 +54,9 @@ impl Shard {
     pub(crate) fn give_up_request(&mut self, caller: Caller) {
         self.mark_given_up(caller);
         self.end_waiting(caller);
+        if self.drop_held(caller) {
+            self.push_answer(caller, Errno::EIO.raw() as u32, Vec::new());
+        }
         self.cancel_here(caller.session, caller.request_id);
         self.give_up_open(caller);
     }

@@ -101,7 +101,9 @@ impl Shard {
 
     /// For which of them nothing here stands.
     pub(crate) fn answer_unheld(&self, shard: ShardId, proxied: &[Description]) -> Answer {
-        let held: HashSet<OpenRef> = self.files.opens.proxied_at(shard).collect();
+        let ended = self.remote.behind.ended_at().filter(|remote| remote.shard == shard);
+        let ended = ended.map(|remote| remote.open);
+        let held: HashSet<OpenRef> = self.files.opens.proxied_at(shard).chain(ended).collect();
         let opens = proxied.iter().map(|proxied| proxied.open);
         Answer::Unheld(opens.filter(|open| !held.contains(open)).collect())
     }

@@ -155,8 +155,11 @@ impl Shard {
         to: &mut Writer<'_>,
     ) -> Outcome<bool> {
         let Some((remote, file)) = self.remote(request) else { return Ok(false) };
+        if self.is_session() && self.serve_in_session(request, (file, remote), to)? {
+            return Ok(true);
+        }
         match request {
-            Request::Close(_) => return Ok(false),
+            Request::Close(_) | Request::Flush(_) => return Ok(false),
             Request::Grant(grant) if grant.want & GRANT_PART != 0 => {
                 check_grant(&self.files.opens.get(grant.open)?, grant)?;
                 return match self.grant_elsewhere(file, to)? {
@@ -218,14 +221,16 @@ impl Shard {
             if let Answer::Failed(errno) = self.fact(remote.shard, question)? {
                 return Err(errno.into());
             }
-            if last {
-                self.files.opens.remove(open);
-                self.forget_place(found.id);
-            }
+        }
+        let failed = self.failure_of_close(open);
+        if last && locked {
+            self.remote.ahead.end(open);
+            self.files.opens.remove(open);
+            self.forget_place(found.id);
         } else if last {
             self.end_open(open);
         }
-        Ok(Served::Replied)
+        failed.map_or(Ok(Served::Replied), |errno| Err(errno.into()))
     }
 
     /// Gives a description back that a node had here.

@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use mayfly_transport_tcp::Bytes;
+use mayfly_transport_tcp::{Body, Bytes};
 use mayfly_types::{Errno, FileId, SessionId};
-use mayfly_wire::Request;
+use mayfly_wire::{Op, Request};
 
 use crate::{Message, Shard, ShardId, message::Resolved};
 
@@ -56,6 +56,13 @@ pub trait Service {
     ) -> (u32, Vec<u8>);
     /// A request of this node was sent on to this place, where others like it go.
     fn learn(&mut self, place: &Resolved);
+    /// Another node has executed a request that was sent on to there.
+    fn done_elsewhere(&mut self, _node: u32, _op: Op, _body: &Body) {}
+    /// Whether something that processes of this node have written is not at that node yet, so that
+    /// this shard is to send on what goes there ([`Message::SendOn`]).
+    fn is_behind_at(&self, _node: u32) -> bool {
+        false
+    }
     /// A process attached.
     fn session_opened(&mut self, session: SessionId, pid: u32);
     /// Its process image is gone. A request of it that another shard had on its way may still
@@ -141,6 +148,14 @@ impl Service for Shard {
 
     fn learn(&mut self, place: &Resolved) {
         Shard::learn(self, place);
+    }
+
+    fn done_elsewhere(&mut self, node: u32, op: Op, body: &Body) {
+        Shard::done_elsewhere(self, node, op, body);
+    }
+
+    fn is_behind_at(&self, node: u32) -> bool {
+        Shard::is_behind_at(self, node)
     }
 
     fn session_opened(&mut self, session: SessionId, pid: u32) {

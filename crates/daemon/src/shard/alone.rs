@@ -9,11 +9,11 @@ use mayfly_transport_shm::{
     layout::NodeRegion,
     region::{self, NodeSettings},
 };
-use mayfly_types::{Durability, Times};
+use mayfly_types::{Durability, SessionId, Times};
 use mayfly_wire::{Operation, Writer};
 
 use crate::{
-    api::{Completion, Config, Directories, LeaseTimes, Survivors, SystemClock},
+    api::{Completion, Config, Consistency, Directories, LeaseTimes, Survivors, SystemClock},
     message::{Answer, Message},
     shard::{Seams, Shard},
     shards::{numbering::Numbering, roles::Roles, slots::ShardId, totals::Totals},
@@ -29,9 +29,10 @@ pub(crate) struct Alone {
     disk: MemoryDisk,
     objects: tempfile::TempDir,
     numbering: Numbering,
+    consistency: Consistency,
 }
 
-fn config() -> Config {
+fn config(consistency: Consistency) -> Config {
     Config {
         instance: 1,
         mount: b"/mnt/mayfly".to_vec(),
@@ -50,7 +51,7 @@ fn config() -> Config {
         gid: 0,
         cached_dentries_max: 64,
         directories: Directories::Spread,
-        leases: LeaseTimes { seconds: 1, at_rest_ms: 0 },
+        leases: LeaseTimes { seconds: 1, at_rest_ms: 0, consistency },
         io_threads: BY_HAND,
         processors: usize::MAX,
     }
@@ -60,7 +61,8 @@ fn open(
     node: &'static NodeRegion,
     disk: &MemoryDisk,
     objects: &tempfile::TempDir,
-    numbering: Numbering,
+    (numbering, consistency): (Numbering, Consistency),
+    survivors: &Survivors,
 ) -> Shard {
     let parts = Seams {
         store: Box::new(MemoryStore::open(disk, CAPACITY_BYTES)),
@@ -72,21 +74,32 @@ fn open(
         totals: Arc::new(Totals::new(1)),
         wake: Box::new(|| {}),
     };
-    Shard::open(config(), parts, &Survivors::default()).expect("it opens")
+    Shard::open(config(consistency), parts, survivors).expect("it opens")
 }
 
 impl Alone {
     pub(crate) fn new(numbering: Numbering) -> Alone {
+        Alone::with(numbering, Consistency::Strict)
+    }
+
+    pub(crate) fn with(numbering: Numbering, consistency: Consistency) -> Alone {
         let settings = NodeSettings { instance: 1, times: 0, locks: 0, deadline_ms: 60_000 };
         let node = region::make_node(&settings).expect("there is memory").1;
         let (disk, objects) = (MemoryDisk::default(), tempfile::tempdir().expect("there is room"));
-        let core = open(node, &disk, &objects, numbering);
-        Alone { core, node, disk, objects, numbering }
+        let core = open(node, &disk, &objects, (numbering, consistency), &Survivors::default());
+        Alone { core, node, disk, objects, numbering, consistency }
     }
 
     /// The daemon is killed, with what it has not committed, and started again.
     pub(crate) fn start_again(&mut self) {
-        self.core = open(self.node, &self.disk, &self.objects, self.numbering);
+        self.survive(&[]);
+    }
+
+    /// The same, and these sessions are still there.
+    pub(crate) fn survive(&mut self, sessions: &[(SessionId, u32)]) {
+        let survivors = Survivors { sessions: sessions.to_vec() };
+        let place = (self.numbering, self.consistency);
+        self.core = open(self.node, &self.disk, &self.objects, place, &survivors);
     }
 
     /// Everything is committed: what was executed, and what is said.

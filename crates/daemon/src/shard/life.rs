@@ -124,8 +124,8 @@ impl Shard {
         if found.may_write() && self.node.head.watched.load(Relaxed) != 0 {
             self.files.written.push(found.id);
         }
-        if found.remote.is_some() {
-            self.drop_elsewhere(found.remote);
+        if let Some(remote) = found.remote {
+            self.end_remote(open, remote);
             self.forget_place(found.id);
             return Ok(());
         }

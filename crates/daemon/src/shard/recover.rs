@@ -128,7 +128,7 @@ impl Shard {
             striping: Striping::numbered_from(first_number),
             locks: Locks::numbered_from(first_number),
             transactions: Transactions::numbered_from(first_number),
-            remote: Remote::default(),
+            remote: Remote::of_start(node.head.daemon_starts.load(Relaxed)),
             config,
         };
         core.take_up()?;
@@ -215,6 +215,11 @@ impl Shard {
                 self.files.opens.discard(&found);
                 self.drop_elsewhere(found.open.remote);
                 continue;
+            }
+            if found.behind
+                && let Some((open, _)) = self.files.opens.at(found.index)
+            {
+                self.is_lost(open, found.open.id, found.open.remote);
             }
             if !found.shared {
                 self.files.unclaimed_opens.insert(found.made_by, found.index);

@@ -28,7 +28,7 @@ use crate::{
             task::{Asked, Purpose, RESTARTS_MAX, Suspended, Task},
         },
     },
-    shards::slots::ShardId,
+    shards::{numbering::OWN_SESSION, slots::ShardId},
     transactions::state::prepare_locks::Wanted,
 };
 
@@ -119,6 +119,8 @@ impl Shard {
                 self.run_task(Task::Question { from, id, question }, Run::default());
             }
             Message::Answer(id, answer) => self.take_answer(id, answer),
+            Message::OwnDone(done) => self.own_answered(&done),
+            Message::SendOn(to, forward) => self.send_on_behind(to, *forward),
             Message::Proceed => {
                 if let Some((task, run)) = self.tasks.runnable.pop_front() {
                     self.run_task(task, run);
@@ -243,7 +245,7 @@ impl Shard {
     }
 
     fn run_request(&mut self, caller: Caller, op: Op, body: &Body) {
-        if !self.sessions.contains_key(&caller.session) {
+        if !self.sessions.contains_key(&caller.session) && caller.session != OWN_SESSION {
             // Nobody waits for it, and nothing may be opened that no end of the session would
             // close.
             self.end_run();
@@ -294,6 +296,8 @@ impl Shard {
         request: &Request<'_>,
         fault: Fault,
     ) -> Result<(), Errno> {
+        let early = self.departs_too_early(caller, request, &fault);
+        let fault = if early { Fault::Busy } else { fault };
         let request = self.as_there(request, &fault);
         let (op, body) = (request.op(), self.body_of(&request)?);
         match fault {

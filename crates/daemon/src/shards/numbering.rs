@@ -10,6 +10,9 @@ use crate::shards::slots::ShardId;
 /// Numbers from here on are no process's: [`Numbering::session_of_node`].
 const NODES_SESSIONS: u32 = 1 << 30;
 
+/// The daemon of the node itself, among the sessions of its node: no process has this number.
+pub(crate) const OWN_SESSION: SessionId = SessionId(0);
+
 /// Which shards there are, and which of them are this daemon's.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Numbering {

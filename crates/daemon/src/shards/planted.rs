@@ -26,6 +26,8 @@ pub enum Planted {
     MovedNameStays,
     /// Who was told attributes of a file is not told that it changes.
     FileNotForgotten,
+    /// A close does not wait for what was written and is behind.
+    CloseDoesNotWait,
 }
 
 #[cfg(feature = "planted")]

@@ -11,8 +11,8 @@ use std::{
 
 use anyhow::{Context, Result, anyhow, bail};
 use mayfly_daemon::{
-    Config as CoreConfig, Directories, LayoutWords, LeaseTimes, Roles, Seams, Shard, Survivors,
-    SystemClock, Totals,
+    Config as CoreConfig, Consistency, Directories, LayoutWords, LeaseTimes, Roles, Seams, Shard,
+    Survivors, SystemClock, Totals,
     serve::{self, Ending, Opener, Place},
 };
 use mayfly_meta::{LmdbOptions, LmdbStore, MemoryStore, Store, TreeOptions, TreeStore};
@@ -162,6 +162,10 @@ fn core_config(config: &Config, capacity_bytes: u64) -> Result<CoreConfig> {
         leases: LeaseTimes {
             seconds: limits::lease_seconds(config.options.deadline_ms()),
             at_rest_ms: limits::AT_REST_MS,
+            consistency: match config.options.consistency()? {
+                mayfly_fuse::Consistency::Strict => Consistency::Strict,
+                mayfly_fuse::Consistency::Session => Consistency::Session,
+            },
         },
     })
 }

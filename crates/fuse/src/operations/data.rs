@@ -154,14 +154,17 @@ impl Server {
         Ok(())
     }
 
-    /// A descriptor was closed. There is nothing to be written, only fcntl's locks to be freed.
+    /// A descriptor was closed: what was written through the handle goes to the file's home, and
+    /// fcntl's locks are freed.
     pub(super) fn flush(&self, header: &Header, mut fields: Fields<'_>) -> Result<(), Errno> {
         let handle = fields.u64()?;
         self.locks.closed(handle);
         self.seen.closed(header.node, handle);
         fields.skip(8)?;
-        self.release_owner(header.node, fields.u64()?);
-        Ok(())
+        let owner = fields.u64()?;
+        let written = self.handle(handle).and_then(|open| self.client.flush(open));
+        self.release_owner(header.node, owner);
+        written
     }
 
     /// The last descriptor was closed.

@@ -44,16 +44,16 @@ pub(super) unsafe fn close(call: &Call) -> Outcome {
     match table::get(descriptor) {
         Meaning::Foreign => Outcome::Pass,
         Meaning::Hidden => Outcome::Done(Errno::EBADF.as_result()),
-        Meaning::Open(reference) => {
-            close_ours(descriptor, reference);
-            Outcome::Done(0)
-        }
+        Meaning::Open(reference) => done(close_ours(descriptor, reference).map(|()| 0)),
     }
 }
 
 /// Closes a descriptor of ours. The kernel's close cannot fail.
-fn close_ours(descriptor: i32, reference: OpenRef) {
-    let closing = before_close(reference);
+///
+/// # Errors
+/// What a write failed with that was acknowledged. It is closed all the same.
+fn close_ours(descriptor: i32, reference: OpenRef) -> Result<(), Errno> {
+    let (closing, written) = before_close(reference);
     let last = {
         let _held = identity::hold_numbers();
         let released = table::release(descriptor);
@@ -65,6 +65,24 @@ fn close_ours(descriptor: i32, reference: OpenRef) {
     if last {
         closing.end();
     }
+    written
+}
+
+/// The process ends, and its descriptors with it: who waits for it finds on every node what it has
+/// written. There is nobody to be told of a failure.
+pub(super) fn before_exit() -> Outcome {
+    if flight::child().is_none()
+        && let Some(session) = session::existing()
+    {
+        for (_, reference) in table::each_open() {
+            if session.is_behind(reference)
+                && let Ok(open) = session.open_file(reference)
+            {
+                let _ = session.flush(open);
+            }
+        }
+    }
+    Outcome::Pass
 }
 
 /// What a descriptor that is closed refers to.
@@ -89,14 +107,16 @@ impl Closing {
 
 /// Gives up the locks that go with any close of the file. Without a session there are none, and no
 /// private description either: a child of fork that only closes what it inherited need not attach.
-fn before_close(reference: OpenRef) -> Closing {
-    let Some(session) = session::existing() else { return Closing::Nothing };
+/// What was written through it is at the file's home then, or has failed.
+fn before_close(reference: OpenRef) -> (Closing, Result<(), Errno>) {
+    let Some(session) = session::existing() else { return (Closing::Nothing, Ok(())) };
     if session.is_promised(reference) || leased::is(session, reference) {
-        return Closing::Unmade(session, reference);
+        return (Closing::Unmade(session, reference), Ok(()));
     }
-    let Ok(open) = session.open_file(reference) else { return Closing::Nothing };
+    let Ok(open) = session.open_file(reference) else { return (Closing::Nothing, Ok(())) };
+    let written = session.flush(open);
     locks::released(session, open);
-    Closing::Open(open)
+    (Closing::Open(open), written)
 }
 
 /// Duplicates a descriptor of ours to the lowest number from `lowest` on.
@@ -142,7 +162,8 @@ pub(super) unsafe fn dup_onto(call: &Call) -> Outcome {
         return Outcome::Pass;
     }
     let replaced = match onto {
-        Meaning::Open(reference) if old != new => before_close(reference),
+        // As on Linux, nobody is told by this.
+        Meaning::Open(reference) if old != new => before_close(reference).0,
         _ => Closing::Nothing,
     };
     let (raw, last) = {
@@ -323,7 +344,10 @@ pub(super) unsafe fn close_range(call: &Call) -> Outcome {
                 }
                 from = hidden + 1;
             }
-            Meaning::Open(open) if flight::child().is_none() => close_ours(descriptor, open),
+            Meaning::Open(open) if flight::child().is_none() => {
+                // As on Linux, nobody is told by this.
+                let _ = close_ours(descriptor, open);
+            }
             _ => {}
         }
     }

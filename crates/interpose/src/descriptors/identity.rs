@@ -222,6 +222,8 @@ pub(crate) fn share(open: OpenFile) -> Result<(), Errno> {
         }
         Ok(((), position))
     });
+    // Whoever closes it now does not wait for what was written. A failure is told to who does.
+    let _ = session.send_on(open);
     match shared {
         // Another thread has shared it meanwhile, and moved it to the mount.
         Err(Errno::ESTALE) => Ok(()),

@@ -94,7 +94,7 @@ impl OpenTable {
         let entry = self.leased_entry(index);
         let generation = entry.generation.load(Relaxed);
         let flags = entry.flags.load(Relaxed) & FLAGS;
-        let made = Open { generation, session, id, flags, remote };
+        let made = Open { generation, session, id, flags, remote, taken_up: false };
         let file = self.admit(index, made, |files| files.take(id, birth));
         entry.flags.store(flags, Relaxed);
         entry.file.store(file, Relaxed);

@@ -76,7 +76,7 @@ impl OpenTable {
     ) {
         self.promised -= 1;
         let OpenRef { index, generation } = open;
-        let made = Open { generation, session, id, flags, remote: None };
+        let made = Open { generation, session, id, flags, remote: None, taken_up: false };
         let file = self.admit(index, made, |files| files.take(id, birth));
         let entry = &self.node.opens[index as usize];
         entry.file.store(file, Relaxed);

@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use mayfly_meta::record::BirthKey;
 use mayfly_transport_shm::{
     file_leases::is_leased,
-    layout::{FILE_STRIPED, FileEntry, OPEN_FREE, OPEN_PROMISED, OPEN_SHARED},
+    layout::{FILE_STRIPED, FileEntry, OPEN_BEHIND, OPEN_FREE, OPEN_PROMISED, OPEN_SHARED},
 };
 use mayfly_types::{FileId, FileKind, OpenRef, SessionId, limits::NAME_BYTES_MAX};
 
@@ -94,16 +94,19 @@ impl OpenTable {
             shard: ShardId(shard),
             open: OpenRef { index: other, generation: remote_generation },
         });
+        let flags = entry.flags.load(Relaxed);
         Some(Found {
             index,
             open: Open {
                 generation: entry.generation.load(Relaxed),
                 session,
                 id,
-                flags: entry.flags.load(Relaxed),
+                flags: flags & !OPEN_BEHIND,
                 remote,
+                taken_up: true,
             },
             shared: entry.state.load(Relaxed) == OPEN_SHARED,
+            behind: flags & OPEN_BEHIND != 0,
             kind,
             file,
             birth: BirthKey { directory: FileId(key.directory.load(Relaxed)), name },

@@ -6,6 +6,10 @@ use crate::{fault::Outcome, namespace::temporary};
 
 pub(crate) const O_CREAT: u32 = 0o100;
 
+pub(crate) const O_EXCL: u32 = 0o200;
+
+pub(crate) const O_TRUNC: u32 = 0o1000;
+
 pub(crate) const O_DIRECTORY: u32 = 0o200_000;
 
 pub(crate) const O_NOFOLLOW: u32 = 0o400_000;

@@ -1,12 +1,17 @@
 //! What [`crate::remote::requests`] keeps and works with.
 
 use mayfly_transport_tcp::Body;
-use mayfly_types::{OpenRef, SessionId};
+use mayfly_types::{OpenRef, SessionId, Timestamp};
 
 use crate::{
     api::{Caller, Completion},
     maps::{HashMap, HashSet},
     message::TransactionId,
+    remote::state::{
+        ahead::Ahead,
+        behind::Behind,
+        own_requests::{Held, OwnRequests},
+    },
     shards::numbering::origin,
 };
 
@@ -30,6 +35,16 @@ pub(crate) struct Remote {
     pub(crate) unheard: HashSet<Caller>,
     /// Operations that were over before it was known that this shard has a part in them.
     pub(crate) over: HashSet<TransactionId>,
+    /// The time of the batch, by a clock that nobody sets.
+    pub(crate) clock: Timestamp,
+    /// Requests of the daemon's own.
+    pub(crate) own: OwnRequests,
+    /// Requests that are held back.
+    pub(crate) held: Vec<Held>,
+    /// What was written and is not at its home.
+    pub(crate) behind: Behind,
+    /// What was read that nobody has asked for yet.
+    pub(crate) ahead: Ahead,
 }
 
 /// A write at an offset.
@@ -43,6 +58,11 @@ pub(crate) struct Written {
 }
 
 impl Remote {
+    /// Of the node's daemon number `starts`.
+    pub(crate) fn of_start(starts: u32) -> Remote {
+        Remote { own: OwnRequests::numbered_for(starts), ..Remote::default() }
+    }
+
     /// The write is done that this place is about: it is kept as long as the answer. False when
     /// that is not kept in memory.
     pub(crate) fn keep_place(&mut self, caller: Caller, place: usize) -> bool {

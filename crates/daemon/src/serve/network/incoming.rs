@@ -276,6 +276,7 @@ impl<S: Service, O: HostEnvironment> Serving<S, O> {
             (status, body)
         };
         let node = self.shard.peers.numbering().node_of(to);
+        self.shard.service.done_elsewhere(node, op, &away.body);
         self.shard.answer(Completion { caller, status, body }, Waited::Node(node));
     }
 
@@ -288,6 +289,11 @@ impl<S: Service, O: HostEnvironment> Serving<S, O> {
             let Away { caller, op, body, .. } = away;
             let forward = Forward { caller, op, body, place };
             self.hand(shard, shard, Message::Forward(Box::new(forward)));
+        } else if self.shard.service.is_behind_at(numbering.node_of(shard)) {
+            // It is sent on when what is to be there before it is.
+            let Away { caller, op, body, .. } = away;
+            let forward = Forward { caller, op, body, place };
+            self.hand(shard, numbering.front(), Message::SendOn(shard, Box::new(forward)));
         } else {
             net.again(Sent::Forward(Box::new(Away { to: shard, place, ..away })));
         }

@@ -45,7 +45,7 @@ use crate::{
             peer_network::{PeerNetwork, Tcp},
         },
     },
-    shards::numbering::origin,
+    shards::numbering::{OWN_SESSION, origin},
 };
 
 /// For what somebody may wait as long as he likes: a year.
@@ -273,6 +273,8 @@ impl Net {
             Message::Cancel(..)
             | Message::GivenUp(_)
             | Message::LookAgain(..)
+            | Message::OwnDone(_)
+            | Message::SendOn(..)
             | Message::Proceed => {}
         }
     }
@@ -291,6 +293,9 @@ impl Net {
                 self.respond(ticket, &Reply::Elsewhere { shard: to.0, place }, &Body::default());
             }
             return;
+        }
+        if caller.session == OWN_SESSION {
+            state.sessions.entry(OWN_SESSION).or_default();
         }
         let Some(&(pid, _)) = state.sessions.get(&caller.session) else { return };
         let waits = matches!(request_in(op, &body), Ok(ClientRequest::Lock(lock)) if lock.wait);

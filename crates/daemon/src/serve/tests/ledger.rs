@@ -245,7 +245,7 @@ impl Service for Ledger {
             Message::Cancel(session, request_id) => self.cancel(session, request_id),
             Message::Ask(id, _) => self.outbox.push((from, Message::Answer(id, Answer::Done))),
             Message::LookAgain(..) => unreachable!("a ledger has no locks"),
-            Message::GivenUp(_) => {}
+            Message::GivenUp(_) | Message::OwnDone(_) | Message::SendOn(..) => {}
             Message::Proceed => unreachable!("a ledger sends itself nothing"),
             Message::Answer(..) => {
                 self.asked -= 1;

@@ -27,7 +27,8 @@ use mayfly_wire::{
 };
 
 use crate::{
-    Config, Directories, LeaseTimes, Pool, Roles, Seams, Shard, Survivors, SystemClock, Totals,
+    Config, Consistency, Directories, LeaseTimes, Pool, Roles, Seams, Shard, Survivors,
+    SystemClock, Totals,
     serve::{Ending, Nodes, Opener, Place, run, sessions::channel::Message, tests::host::Host},
 };
 
@@ -94,7 +95,11 @@ impl Opener for Files {
             gid: 1,
             cached_dentries_max: 1000,
             directories: Directories::Spread,
-            leases: LeaseTimes { seconds: LEASE_SECONDS, at_rest_ms: 0 },
+            leases: LeaseTimes {
+                seconds: LEASE_SECONDS,
+                at_rest_ms: 0,
+                consistency: Consistency::Strict,
+            },
             io_threads: 1,
             processors: usize::MAX,
         };

@@ -22,7 +22,7 @@ use crate::{
         slow::{Course, Slow, Waited},
         threads::peers::{Call, Peers, ToShard},
     },
-    shards::numbering::origin,
+    shards::numbering::{OWN_SESSION, origin},
 };
 
 /// Requests of one transaction at most, so that the first does not wait long for the last.
@@ -186,6 +186,9 @@ impl<S: Service> Driver<S> {
             self.for_others.push(completion);
             return;
         }
+        if session == OWN_SESSION {
+            return self.hand_own(completion);
+        }
         let at = LaneRef { session, lane };
         let Some((op, submitted)) = self.server.claim(at, request_id) else {
             return self.come_late(&completion);
@@ -200,6 +203,16 @@ impl<S: Service> Driver<S> {
             self.done().answered_after(waited.hold(), op, ns);
         }
         self.store_of(course, at, op, request_id, (completion.status, count));
+    }
+
+    /// The node's first shard has asked for it, on nobody's behalf.
+    fn hand_own(&mut self, completion: Completion) {
+        let peers = &self.peers;
+        let (from, message) = (peers.numbering().shard(peers.me()), Message::OwnDone(completion));
+        match peers.me() {
+            0 => self.service.deliver(from, message),
+            _ => peers.hand(0, ToShard::Message { from, message }),
+        }
     }
 
     /// Nobody waits for an answer: its session has ended, or has given the request up. What that

@@ -24,6 +24,10 @@ pub(crate) struct Run {
     pub(crate) striped: StripedRun,
     /// The other nodes that had the file open of which a mount keeps pages.
     pub(crate) mapped_with: Option<Vec<u32>>,
+    /// It waits until so many writes are at their homes (`remote/behind.rs`).
+    pub(crate) behind: Option<u64>,
+    /// It has waited for what is read ahead (`remote/ahead.rs`).
+    pub(crate) ahead: bool,
     /// Nobody waits for it any more (`remote/given_up.rs`).
     pub(crate) given_up: bool,
 }
@@ -36,11 +40,11 @@ impl Run {
     /// Nothing was noted in it: so are those of nearly all requests.
     pub(crate) fn is_fresh(&self) -> bool {
         let Run { place: Resolved { at, follows, restarts }, facts, asked_at, .. } = self;
-        let Run { transaction, ready, striped, mapped_with, given_up, .. } = self;
+        let Run { transaction, ready, striped, mapped_with, behind, ahead, given_up, .. } = self;
         let asked = asked_at.is_some() || !facts.is_empty() || mapped_with.is_some();
         let walked = *at != At::Start || *follows != 0 || *restarts != 0;
         let is_empty = transaction.is_empty() && ready.is_empty() && striped.is_empty();
-        is_empty && !(asked || walked || *given_up)
+        is_empty && !(asked || walked || behind.is_some() || *ahead || *given_up)
     }
 
     /// Nothing of the request is done yet, here or anywhere else.
