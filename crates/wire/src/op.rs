@@ -93,4 +93,10 @@ ops! {
     MoveLock = 35,
     /// Where the next data or the next hole of a file is.
     Seek = 36,
+    /// Waits for something to do in the directory that an origin is.
+    TierWork = 37,
+    /// What came of it.
+    TierDone = 38,
+    /// How the caching tier is, and its flush.
+    TierAsk = 39,
 }

@@ -265,9 +265,10 @@ impl Shard {
                 Err(errno) => Answer::Failed(errno),
             },
             Err(Fault::Again) => Answer::Retry,
-            Err(Fault::Escaped(_) | Fault::Elsewhere(..) | Fault::Operate(_)) => {
-                Answer::Failed(Errno::EIO)
-            }
+            // Questions are between shards, and what has an origin is at home at the only one.
+            Err(
+                Fault::Outside(_) | Fault::Escaped(_) | Fault::Elsewhere(..) | Fault::Operate(_),
+            ) => Answer::Failed(Errno::EIO),
         };
         self.end_run();
         self.reply_question(from, id, answer);
@@ -287,6 +288,9 @@ impl Shard {
             Fault::Busy => self.block(Task::Request { caller, op, body }),
             Fault::Prepare(preparation) => {
                 return self.prepare_for(Task::Request { caller, op, body }, preparation);
+            }
+            Fault::Outside(wanted) => {
+                return self.wait_for_origin(Task::Request { caller, op, body }, *wanted);
             }
             Fault::Operate(parts) => {
                 return self.start_operation(Task::Request { caller, op, body }, parts);
