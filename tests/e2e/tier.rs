@@ -307,6 +307,7 @@ fn a_file_that_both_sides_have_changed_is_kept_twice() -> Result<()> {
     bench.sh("echo ours > small; echo ours > dir/large; echo clean > empty")?;
     fs::write(bench.outside.join("small"), "theirs\n")?;
     fs::remove_file(bench.outside.join("dir/large"))?;
+    bench.expect("sleep 1.2; cat small dir/large", "ours\nours\n")?;
     let told = bench.flush()?;
     ensure!(told.matches("conflict: ").count() == 2, "{told}");
     ensure!(bench.outside("small")? == "theirs\n" && bench.outside("empty")? == "clean\n");

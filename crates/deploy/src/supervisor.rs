@@ -251,7 +251,7 @@ impl Supervisor {
             Source::Tier => {
                 let around =
                     Around { config: &self.config, watch: &self.watch, ear: &self.ears.tier };
-                self.tier.ended(&around)
+                self.tier.hear(&around)
             }
             Source::EndRequested => self.end_requested(),
             Source::Ear(number) => {

@@ -28,6 +28,7 @@ use rustix::{
 };
 
 use crate::{
+    busy::BusyNames,
     bytes, flush, names,
     outcome::Outcome,
     place::{Place, open_root},
@@ -58,13 +59,14 @@ struct Keeper {
     transport: ShmTransport,
     roots: Vec<OwnedFd>,
     origins: Origins,
+    names: BusyNames,
 }
 
-/// Works for the daemon until `stop` hangs up.
+/// Works for the daemon until `stop` hangs up. Calls `ready` when it has begun.
 ///
 /// # Errors
 /// When it cannot begin, or the daemon does not answer any more.
-pub fn keep(origins: &Origins, stop: impl AsFd) -> Result<()> {
+pub fn keep(origins: &Origins, stop: impl AsFd, ready: impl FnOnce()) -> Result<()> {
     // Modes come as they are to be.
     rustix::process::umask(Mode::empty());
     let open = |path: &PathBuf| {
@@ -77,8 +79,12 @@ pub fn keep(origins: &Origins, stop: impl AsFd) -> Result<()> {
     let options = AttachOptions { socket_path, fd_min: 3, node: None, earlier: Earlier::Ends };
     let attached = attach(&options)
         .map_err(|errno| anyhow!("cannot attach at {}: {errno}", origins.socket.display()))?;
-    let keeper =
-        Arc::new(Keeper { transport: attached.transport, roots, origins: origins.clone() });
+    let keeper = Arc::new(Keeper {
+        transport: attached.transport,
+        roots,
+        origins: origins.clone(),
+        names: BusyNames::default(),
+    });
     let (served, serving) = pipe_with(PipeFlags::CLOEXEC)?;
     let serving = Arc::new(serving);
     for number in 0..THREADS {
@@ -90,6 +96,7 @@ pub fn keep(origins: &Origins, stop: impl AsFd) -> Result<()> {
         thread::Builder::new().name(format!("tier-{number}")).spawn(work)?;
     }
     drop(serving);
+    ready();
     loop {
         let mut ends = [PollFd::new(&stop, PollFlags::IN), PollFd::new(&served, PollFlags::IN)];
         match poll(&mut ends, None) {
@@ -157,6 +164,8 @@ impl Keeper {
 
     fn perform(&self, item: &TierItem<'_>) -> Result<Outcome, Errno> {
         let root = self.roots.get(item.source as usize).ok_or(Errno::EINVAL)?;
+        // An earlier daemon may have given the same to another thread.
+        let _busy = self.names.take(item);
         let place = Place::find(root, item.path)?;
         match item.what {
             TIER_LOOK => names::look(&place, &item.known),

@@ -14,6 +14,7 @@
 //! names that are no symbolic links.
 #![forbid(unsafe_code)]
 
+mod busy;
 mod bytes;
 mod flush;
 mod keeper;

@@ -182,6 +182,7 @@ mod tests {
         for bad in [&b"../x"[..], b"a/../x", b"/etc", b"a//x", b"a/./x", b"a/"] {
             assert_eq!(Place::find(&root, bad).err(), Some(Errno::EINVAL), "{bad:?}");
         }
-        assert_eq!(Place::find(&root, b"link/passwd").err(), Some(Errno::ELOOP));
+        let refused = Place::find(&root, b"link/passwd").err();
+        assert!(matches!(refused, Some(Errno::ELOOP | Errno::ENOTDIR)), "{refused:?}");
     }
 }

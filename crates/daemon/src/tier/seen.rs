@@ -15,7 +15,7 @@ use mayfly_types::{
     Attr, Errno, FileId, FileKind,
     limits::{NAME_BYTES_MAX, SYMLINK_BYTES_MAX},
 };
-use mayfly_wire::tier::{TierEntry, unpacked};
+use mayfly_wire::tier::{NO_ATTR, TierEntry, unpacked};
 
 use crate::{
     fault::Outcome,
@@ -351,7 +351,11 @@ impl Shard {
                 }
                 // There may be more that is gone.
                 self.tier.directories.remove(&at.0);
-                Err(Errno::ENOENT.into())
+                match self.lookup_here(at)? {
+                    // It is dirty, or is being changed: it is here until that is over.
+                    Some(_) => Ok(End::Seen(Seen { attr: NO_ATTR, same: false })),
+                    None => Err(Errno::ENOENT.into()),
+                }
             }
             Ending::Failed(errno) => Err(errno.into()),
             Ending::Done { seen, bytes } => {

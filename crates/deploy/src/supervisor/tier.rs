@@ -2,12 +2,13 @@
 //! was at is done again.
 
 use std::{
+    io::Read,
     os::{
         fd::{AsFd, OwnedFd},
         unix::net::UnixStream,
     },
     process::{Child, Command, Stdio},
-    time::{Duration, Instant},
+    time::Duration,
 };
 
 use anyhow::{Context, Result};
@@ -19,8 +20,6 @@ use rustix::{
 use super::{Source, ears::Around};
 use crate::{log, processes::tier::TIER};
 
-/// A keeper that lived this long has not died of its start.
-const SETTLED: Duration = Duration::from_secs(2);
 /// Starts in a row that come to nothing before nobody tries any more.
 const FRUITLESS_MAX: u32 = 10;
 /// Pause before a start after a fruitless one, times their number.
@@ -31,7 +30,6 @@ const FINISH_MAX: Timespec = Timespec { tv_sec: 2, tv_nsec: 0 };
 struct Running {
     child: Child,
     line: UnixStream,
-    started: Instant,
 }
 
 #[derive(Default)]
@@ -55,18 +53,23 @@ impl TierKeeper {
             let _ = child.wait();
             return Err(error);
         }
-        self.running = Some(Running { child, line, started: Instant::now() });
+        self.running = Some(Running { child, line });
         Ok(())
     }
 
-    /// Its line was cut: it has ended, or is about to.
-    pub(super) fn ended(&mut self, around: &Around<'_>) -> Result<()> {
+    /// It has begun, or its line was cut: it has ended, or is about to.
+    pub(super) fn hear(&mut self, around: &Around<'_>) -> Result<()> {
         let Some(mut running) = self.running.take() else { return Ok(()) };
+        if running.line.read(&mut [0; 16]).is_ok_and(|count| count > 0) {
+            self.fruitless = 0;
+            self.running = Some(running);
+            return Ok(());
+        }
+        self.fruitless += 1;
         around.watch.remove(&running.line);
         let _ = running.child.kill();
         let how =
             running.child.wait().map_or_else(|error| error.to_string(), |end| end.to_string());
-        self.fruitless = if running.started.elapsed() < SETTLED { self.fruitless + 1 } else { 0 };
         if self.fruitless > FRUITLESS_MAX {
             log::error(format_args!(
                 "the keeper of the caching tier ends again and again ({how}): what is not here of \
