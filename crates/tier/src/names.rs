@@ -92,6 +92,13 @@ pub(crate) fn remove(place: &Place, item: &TierItem<'_>, flags: AtFlags) -> Resu
     Ok(Outcome::default())
 }
 
+/// Whether a master copy was the known one before it was changed. If that was done before, its
+/// ctime is of that change.
+fn was_known(item: &TierItem<'_>, before: &Attr) -> bool {
+    let ctime = if item.again { before.ctime } else { item.known.ctime };
+    is_same(&Attr { ctime, ..item.known }, before)
+}
+
 pub(crate) fn rename(
     root: impl AsFd,
     place: &Place,
@@ -105,8 +112,9 @@ pub(crate) fn rename(
         Err(rustix::io::Errno::NOENT) if item.again && to.stat()?.is_some() => {}
         renamed => renamed.map_err(errno)?,
     }
-    let same = before.is_some_and(|before| is_same(&item.known, &before));
-    Ok(Outcome { same, ..Outcome::of(to.attr()?) })
+    let after = to.attr()?;
+    let same = was_known(item, &before.unwrap_or(after));
+    Ok(Outcome { same, ..Outcome::of(after) })
 }
 
 /// A time that is to be set, is the present, or stays.
@@ -144,5 +152,43 @@ pub(crate) fn set_attr(place: &Place, item: &TierItem<'_>) -> Result<Outcome, Er
         utimensat(&place.directory, &*place.name, &times, AtFlags::SYMLINK_NOFOLLOW)
             .map_err(errno)?;
     }
-    Ok(Outcome { same: is_same(&item.known, &before), ..Outcome::of(place.attr()?) })
+    Ok(Outcome { same: was_known(item, &before), ..Outcome::of(place.attr()?) })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::place::open_root;
+    use mayfly_types::FileId;
+    use mayfly_wire::tier::{NO_ATTR, TIER_RENAME};
+
+    /// A daemon died after its dirty file was moved outside. The next one had it moved again, was
+    /// not told that it was the known one, and took the file for somebody else's at the flush.
+    #[test]
+    fn a_file_that_was_moved_before_is_the_known_one() {
+        let outside = tempfile::tempdir().unwrap();
+        std::fs::write(outside.path().join("from"), "content").unwrap();
+        let root = open_root(outside.path()).unwrap();
+        let place = Place::find(&root, b"from").unwrap();
+        let item = |again| TierItem {
+            number: 1,
+            source: 0,
+            what: TIER_RENAME,
+            again,
+            file: FileId(1),
+            path: b"from",
+            other: b"to",
+            bytes: b"",
+            which: 0,
+            known: place.attr().unwrap_or(NO_ATTR),
+            attr: NO_ATTR,
+        };
+        let first = item(false);
+        assert!(rename(&root, &place, &first).unwrap().same);
+        let second = TierItem { again: true, ..first };
+        assert!(rename(&root, &place, &second).unwrap().same);
+        std::fs::write(outside.path().join("to"), "of others").unwrap();
+        assert!(!rename(&root, &place, &second).unwrap().same);
+        assert_eq!(rename(&root, &place, &first).err(), Some(Errno::ENOENT));
+    }
 }
