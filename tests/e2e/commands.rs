@@ -30,7 +30,8 @@ const NOT_RUN: [(&str, &str); 5] = [
 const RUN_ELSEWHERE: [(&str, &str); 1] = [("docs/guide/batch.md", "tests/e2e/guides.rs")];
 
 /// What has to be there before a block that holds this text.
-const BEFORE: [(&str, &str, &str); 3] = [
+const BEFORE: [(&str, &str, &str); 4] = [
+    ("docs/guide/caching.md", "| jq", "command -v jq > /dev/null || jq() { cat; }"),
     ("docs/guide/staging.md", "mayfly stage out 'case", MADE_BY_THE_JOB),
     ("docs/guide/observing.md", "mayfly top --name work", "mayfly start --name work"),
     (
@@ -112,7 +113,8 @@ fn script(page: &str, outside: &Path) -> Result<Option<String>> {
 fn prepare(scratch: &Scratch, number: usize) -> Result<(PathBuf, PathBuf)> {
     let work = scratch.join(format!("work{number}"));
     let outside = work.join("outside");
-    for directory in ["outside/case", "outside/dataset", "home", "bin"] {
+    let outside_too = ["outside/case", "outside/dataset", "outside/project", "outside/sets"];
+    for directory in outside_too.into_iter().chain(["home", "bin"]) {
         fs::create_dir_all(work.join(directory))?;
     }
     fs::write(outside.join("case/input"), "content\n")?;

@@ -6,6 +6,7 @@ mod metrics;
 mod report;
 mod site;
 mod stage;
+mod tier;
 mod top;
 pub(crate) mod values;
 mod version;
@@ -31,6 +32,7 @@ pub(crate) use self::site::{Half, Site};
 pub(crate) use self::stage::{
     Every, HANDS, HELPER, STAGER, Stage, StageIds, StageStatus, Staging, WhenOpen,
 };
+pub(crate) use self::tier::{Tier, TierFlush, TierStatus};
 pub(crate) use self::top::Top;
 pub(crate) use self::version::version;
 use crate::{instances, nodes::Nodes, size};
@@ -98,6 +100,9 @@ pub(crate) enum Do {
     /// Copy trees into an instance, or out of it: in parallel, completely or not at all
     #[command(subcommand)]
     Stage(Stage),
+    /// The caching tier: directories outside that an instance shows
+    #[command(subcommand)]
+    Tier(Tier),
     /// Show or choose on which nodes the bytes of files are, directory by directory
     #[command(subcommand)]
     Layout(Layout),
@@ -106,9 +111,9 @@ pub(crate) enum Do {
     /// What a batch system runs around jobs, so that they find an instance over their nodes
     #[command(subcommand)]
     Site(Site),
-    /// Explain a command, or a subject: first-steps, choosing-options, staging, batch, containers,
-    /// several-nodes, operators, machine-learning, observing, trouble, how-it-works, requirements,
-    /// metrics, exit-codes
+    /// Explain a command, or a subject: first-steps, choosing-options, staging, caching, batch,
+    /// containers, several-nodes, operators, machine-learning, observing, trouble, how-it-works,
+    /// requirements, metrics, exit-codes
     Help {
         /// A subject, or a command with those above it [default: all commands]
         #[arg(value_name = "SUBJECT|COMMAND")]
@@ -142,6 +147,8 @@ pub(crate) enum Do {
     },
     #[command(name = "__keep", hide = true)]
     Keep { run_dir: PathBuf },
+    #[command(name = "__tier", hide = true)]
+    KeepTier { run_dir: PathBuf },
     #[command(name = "__image", hide = true)]
     Image { cache: PathBuf, pid: u32, request: String },
     #[command(name = STAGER, hide = true, subcommand)]
@@ -208,7 +215,7 @@ pub(crate) struct Start {
     /// Take up the data directory that an instance with --keep left
     #[arg(long, value_name = "DIR", conflicts_with_all = [
         "data_dir", "meta_dir", "chunk_size", "layout", "capacity", "times", "parent_check",
-        "locks", "durability", "shards", "deadline", "names",
+        "locks", "durability", "shards", "deadline", "names", "origin",
     ])]
     pub(crate) reopen: Option<PathBuf>,
     /// Name of the instance [default: job-ID in a batch job, otherwise default]
@@ -465,10 +472,10 @@ pub(crate) struct Make {
     /// Check that a directory still exists before a name is made in it; off allows daemons not to
     /// ask each other, and the check is made all the same where it costs nothing: on one node
     /// always [default: on]
-    #[arg(long, value_name = "on|off", value_parser = parse_switch)]
+    #[arg(long, value_name = "on|off", value_parser = values::switch)]
     parent_check: Option<bool>,
     /// Serve flock and fcntl locks; off answers ENOLCK [default: on]
-    #[arg(long, value_name = "on|off", value_parser = parse_switch)]
+    #[arg(long, value_name = "on|off", value_parser = values::switch)]
     locks: Option<bool>,
     /// What survives: the daemon's death nothing (none), every acknowledged operation (process),
     /// and a power loss what was fsynced (sync) [default: process]
@@ -492,6 +499,8 @@ pub(crate) struct Make {
     /// went; off: none [default: 1s]
     #[arg(long, value_name = "TIME|off", value_parser = values::slow_ms)]
     slow: Option<u64>,
+    #[command(flatten)]
+    origins: tier::Origins,
 }
 
 /// The name of an instance that nobody names: in a batch job the job's, so that several jobs of a
@@ -536,14 +545,6 @@ fn usual_shards() -> Result<Option<u32>> {
     }
 }
 
-fn parse_switch(text: &str) -> Result<bool, String> {
-    match text {
-        "on" => Ok(true),
-        "off" => Ok(false),
-        other => Err(format!("{other:?}: choose on or off")),
-    }
-}
-
 impl Make {
     fn data_dirs(&self) -> Result<Vec<DataDir>> {
         let parsed = self.data_dir.iter().map(|text| DataDir::parse(text));
@@ -584,10 +585,12 @@ impl Make {
                 shards,
                 cpus: self.cpus.clone(),
                 io_threads: self.io_threads.unwrap_or(usual.io_threads),
-                deadline_seconds: self.deadline.unwrap_or(usual.deadline_seconds),
+                deadline_seconds: self.deadline.unwrap_or_else(|| self.usual_deadline()),
                 slow_ms: self.slow.unwrap_or(usual.slow_ms),
                 layout: self.layout.clone().or_else(|| usual_word(LAYOUT)).unwrap_or(usual.layout),
                 pools: usual.pools,
+                origins: self.origins.origin.clone(),
+                validate: self.origins.validate.clone().unwrap_or(usual.validate),
             },
         })
     }

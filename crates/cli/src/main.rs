@@ -16,6 +16,7 @@ mod run;
 mod show;
 mod site;
 mod stage;
+mod tier;
 mod top;
 
 use mayfly_deploy::{command::CannotRun, size};
@@ -82,6 +83,7 @@ fn perform(what: Do) -> Result<()> {
         Do::SiteDoor { run } => mayfly_site::open_door(&run),
         Do::SiteAs { uid, command } => mayfly_site::become_and_run(uid, &command),
         Do::SiteEmpty { directory } => mayfly_site::empty(&directory),
+        Do::Tier(wanted) => tier::tier(&wanted),
         Do::Layout(Layout::Get(wanted)) => layout::get(&wanted),
         Do::Layout(Layout::Set(wanted)) => layout::set(&wanted),
         Do::Help { words } => manual::help(&words),
@@ -98,6 +100,7 @@ fn perform(what: Do) -> Result<()> {
         Do::StageHelper => stage::help(),
         Do::StageHands => stage::serve(),
         Do::Keep { run_dir } => mayfly_deploy::run_keeper(&run_dir),
+        Do::KeepTier { run_dir } => mayfly_deploy::run_tier(&run_dir),
         Do::Image { cache, pid, request } => mayfly_deploy::make_image(&cache, pid, &request),
     }
 }

@@ -16,10 +16,11 @@ use crate::{
 };
 
 /// Pages that `mayfly help` prints.
-const SUBJECTS: [(&str, &str); 14] = [
+const SUBJECTS: [(&str, &str); 15] = [
     ("first-steps", include_str!("../../../docs/guide/first-steps.md")),
     ("choosing-options", include_str!("../../../docs/guide/choosing-options.md")),
     ("staging", include_str!("../../../docs/guide/staging.md")),
+    ("caching", include_str!("../../../docs/guide/caching.md")),
     ("batch", include_str!("../../../docs/guide/batch.md")),
     ("containers", include_str!("../../../docs/guide/containers.md")),
     ("several-nodes", include_str!("../../../docs/guide/several-nodes.md")),
@@ -105,7 +106,7 @@ mod tests {
             help(&words(known)).expect(known);
         }
         let error = help(&words("stage nothing")).expect_err("there is no such command");
-        assert!(format!("{error:#}").contains("staging, batch"), "{error:#}");
+        assert!(format!("{error:#}").contains("staging, caching, batch"), "{error:#}");
         for (name, page) in SUBJECTS {
             assert!(page.starts_with("# "), "{name}");
         }

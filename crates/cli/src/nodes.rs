@@ -93,6 +93,10 @@ impl Nodes {
             !instance.keep,
             "--keep is for instances of one node; several nodes are saved by `mayfly run --save`"
         );
+        ensure!(
+            instance.options.origins.is_empty(),
+            "--origin is for instances of one node so far; several nodes take data in by --stage-in"
+        );
         instance.options.pools = self.pools(&hosts)?;
         let fabric = self.net.as_deref().map(Fabric::parse).transpose()?;
         let ports = self.ports.as_deref().map(parse_ports).transpose()?;

@@ -14,7 +14,7 @@ use mayfly_deploy::{
 
 use crate::{
     arguments::{self, values::Transfer},
-    fleet, instances, report, stage,
+    fleet, instances, report, stage, tier,
 };
 
 pub(crate) fn run(run: &arguments::Run) -> Result<()> {
@@ -56,8 +56,9 @@ pub(crate) fn run(run: &arguments::Run) -> Result<()> {
         report::of_run(name, &command, output);
     }
     let saved = if ended.is_ok() { take_out(&config, &out) } else { Ok(()) };
+    let flushed = tier::flush_last(&config);
     match hold {
-        Hold::One(lifeline) => finish(lifeline, &config, ended, saved),
+        Hold::One(lifeline) => finish(lifeline, &config, ended, (saved, flushed)),
         // What several nodes have cannot be taken up again, so it goes on.
         Hold::Many(many) if saved.is_err() && keeps => {
             let name = many.members.name.clone();
@@ -89,12 +90,13 @@ fn finish(
     lifeline: Lifeline,
     config: &Config,
     ended: Result<ExitStatus>,
-    saved: Result<()>,
+    (saved, flushed): (Result<()>, Result<()>),
 ) -> Result<()> {
     // Without the daemon's memory the data directory is of no use.
-    let rescue = saved.is_err() && config.options.durability()? != Durability::None;
+    let failed = saved.is_err() || flushed.is_err();
+    let rescue = failed && config.options.durability()? != Durability::None;
     let stopped = lifeline.stop(rescue).map(|lost| say_lost(config, lost.as_deref()));
-    if rescue && stopped.is_ok() {
+    if rescue && saved.is_err() && stopped.is_ok() {
         eprintln!(
             "mayfly: the data are kept; `mayfly start --reopen {}` takes them up, and then `mayfly \
              stage out` goes on",
@@ -106,6 +108,7 @@ fn finish(
     }
     let status = ended?;
     saved?;
+    flushed?;
     stopped?;
     command::end_like(status);
 }
@@ -253,9 +256,10 @@ pub(crate) fn stop(name: &str) -> Result<()> {
         return Ok(());
     }
     let config = instances::running(name)?;
+    let flushed = tier::flush_last(&config);
     say_lost(&config, control::stop(&config)?.as_deref());
     if config.keep {
         eprintln!("mayfly: the data are in {}", config.data_dir.display());
     }
-    Ok(())
+    flushed
 }

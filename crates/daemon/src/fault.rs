@@ -9,6 +9,7 @@ use crate::{
     log,
     message::{Question, Resolved},
     shards::slots::ShardId,
+    tier::state::wanted::Wanted,
     transactions::state::transaction::Steps,
 };
 
@@ -24,6 +25,8 @@ pub(crate) enum Fault {
     Elsewhere(ShardId, Box<Resolved>),
     /// This has to be done to an object first.
     Prepare(Preparation),
+    /// This has to be done outside the instance first.
+    Outside(Box<Wanted>),
     /// A claim of an operation over several shards is in the way.
     Busy,
     /// The file that a name led to is gone: what does the name stand for now?
@@ -40,6 +43,7 @@ impl Fault {
             Fault::Escaped(_)
             | Fault::Ask(_)
             | Fault::Prepare(_)
+            | Fault::Outside(_)
             | Fault::Elsewhere(..)
             | Fault::Busy
             | Fault::Again

@@ -7,7 +7,6 @@
 //! daemon: the thread that drives it, the polling of lanes, the channel to the supervisor.
 
 mod api;
-mod by_number;
 mod fault;
 mod files;
 pub mod fsck;
@@ -25,6 +24,7 @@ pub mod serve;
 mod shard;
 mod shards;
 mod striping;
+mod tier;
 mod transactions;
 
 #[cfg(feature = "planted")]
@@ -45,5 +45,6 @@ pub use crate::{
         totals::Totals,
     },
     striping::layouts::{LAYOUT_XATTR, LayoutWords, NODES_XATTR, Pool, is_name},
+    tier::state::source::Link,
 };
 pub use mayfly_transport_tcp::PROTOCOL_VERSION;

@@ -4,6 +4,8 @@
 //! Nobody gains by choosing names that collide: they harm the instance of the user who chooses them
 //! only. And a run must follow from its input alone, so that the simulator can repeat it.
 
+pub(crate) mod by_number;
+
 use mayfly_types::BuildFold;
 
 /// A map.

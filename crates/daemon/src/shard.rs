@@ -60,6 +60,7 @@ use crate::{
         totals::{ShardTotals, Totals},
     },
     striping::Striping,
+    tier::state::table::Table,
     transactions::Transactions,
 };
 
@@ -145,6 +146,7 @@ pub struct Shard {
     pub(crate) locks: Locks,
     pub(crate) transactions: Transactions,
     pub(crate) remote: Remote,
+    pub(crate) tier: Table,
 }
 
 impl std::fmt::Debug for Shard {
@@ -202,6 +204,9 @@ impl Shard {
         if !self.transactions.completed_elsewhere.is_empty() {
             self.go_on_behind(caller);
         }
+        if !self.tier.items.is_empty() {
+            self.end_late_items();
+        }
         if !self.files.unclaimed_opens.is_empty() {
             self.drop_unclaimed(caller);
         }
@@ -224,6 +229,9 @@ impl Shard {
         let fault = match self.attempt(caller, &request, &mut to) {
             Ok(served) => {
                 let used = to.used();
+                if self.run.outside.has_changed() {
+                    self.change_is_known(caller);
+                }
                 self.end_run();
                 return match served {
                     Served::Replied => {
@@ -250,6 +258,9 @@ impl Shard {
                 Err(errno) => errno,
             },
         };
+        if self.run.outside.has_changed() {
+            self.change_is_known(caller);
+        }
         self.end_run();
         self.end_in_doubt_of(caller);
         Progress::Replied(errno.raw() as u32, 0)
@@ -334,6 +345,9 @@ impl Shard {
             Request::Watch(_) => self.watch(caller, to),
             Request::Inspect(inspect) => self.inspect(caller, inspect, to),
             Request::RemoveStray(stray) => self.remove_stray(stray),
+            Request::TierWork(_) => Ok(self.tier_work(caller)),
+            Request::TierDone(done) => self.tier_done(caller, done),
+            Request::TierAsk(ask) => self.tier_ask(caller, ask, to),
             Request::Status(_) => {
                 self.counters().encode(to)?;
                 Ok(Served::Replied)

@@ -17,6 +17,7 @@ pub(crate) mod data_dirs;
 pub mod doctor;
 pub(crate) mod layouts;
 pub(crate) mod mount_point;
+pub(crate) mod origins;
 pub(crate) mod places;
 
 use std::{
@@ -39,6 +40,7 @@ use crate::log::LOG_NAME;
 use attempt::Attempt;
 use config::{Audience, Config, Options};
 use data_dirs::DataDir;
+use origins::Origin;
 
 /// The preload library, built for the rules of a host process (`build.rs`).
 static PRELOAD_LIBRARY: &[u8] = include_bytes!(env!("MAYFLY_PRELOAD_LIBRARY"));
@@ -235,6 +237,7 @@ impl Instance {
             socket.display()
         );
         let (data_dir, data_class, further) = self.data_places(name)?;
+        let origins = self.options.origins.iter().map(Origin::absolute).collect::<Result<_>>()?;
         let meta_dir = match &self.meta_dir {
             Some(dir) => {
                 absolute(dir)?.join(format!("mayfly-{}-{name}", places::uid())).join("meta")
@@ -259,7 +262,7 @@ impl Instance {
             keep: self.keep,
             audience: self.audience,
             mount_by: mayfly_fuse::choice(),
-            options: self.options.clone(),
+            options: Options { origins, ..self.options.clone() },
             run_dir,
         })
     }
@@ -354,7 +357,7 @@ fn owns_its_data(dead: &Config) -> bool {
 }
 
 fn has_kept_data(dead: &Config) -> bool {
-    dead.keep && dead.data_dir.exists() && owns_its_data(dead)
+    (dead.keep || dead.options.may_be_dirty()) && dead.data_dir.exists() && owns_its_data(dead)
 }
 
 /// Is this what a node of the instance `instance` left that is dead?

@@ -16,6 +16,7 @@ mod signals;
 pub mod size;
 mod status;
 pub mod supervisor;
+mod tier;
 mod xattrs;
 
 pub use environment::namespace::{INSIDE, command as command_inside, run_inside};
@@ -25,17 +26,23 @@ pub use instance::data_dirs::DataDir;
 pub use instance::doctor;
 pub use instance::layouts::{Laid, layout_of, set_layout};
 pub use instance::mount_point::is_seen;
+pub use instance::origins::Origin;
 pub use instance::places::{default_run_root, image_cache};
 pub use instance::{Found, Instance, what_is_left, what_to_do};
 pub use log::{Level, Line, Part, add as add_to_log};
 pub use mayfly_daemon::{LayoutWords, PROTOCOL_VERSION, Pool};
-pub use mayfly_types::{Durability, limits::SHARDS_MAX};
+pub use mayfly_types::{
+    Durability,
+    limits::{SHARDS_MAX, TIER_DEADLINE_SECONDS},
+};
 pub use nodes::Members;
 pub use processes::daemon::{DAEMON, run_daemon};
 pub use processes::fuse::{FUSE, run_fuse, run_keeper};
 pub use processes::image::{IMAGE, make_image};
 pub use processes::processors::keep_to as keep_to_processors;
+pub use processes::tier::{TIER, run_tier};
 pub use status::activity::{Activity, Usage};
 pub use status::{Counted, Depth, Report, State, report, report_in};
 pub use supervisor::control;
 pub use supervisor::launch::{Lifeline, SUPERVISE, launch};
+pub use tier::{Event, Flushed, OriginState, TierState, flush_tier, path_inside, tier_state};

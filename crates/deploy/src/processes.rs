@@ -12,3 +12,4 @@ pub(crate) mod fuse;
 pub(crate) mod image;
 pub(crate) mod proc_stat;
 pub(crate) mod processors;
+pub(crate) mod tier;

@@ -21,6 +21,7 @@ pub(crate) mod mounts;
 mod outbox;
 pub(crate) mod process_end;
 pub(crate) mod sessions;
+mod tier;
 mod watch;
 mod watched;
 
@@ -70,6 +71,7 @@ use lifeline::{Lifeline, Word};
 use line::{Handed, Line};
 use mounts::{MountEvent, Mounts};
 use sessions::Sessions;
+use tier::TierKeeper;
 pub(crate) use watch::{Source, Watch};
 use watched::Watched;
 
@@ -94,6 +96,7 @@ struct Supervisor {
     connections: Connections,
     images: Images,
     mounts: Mounts,
+    tier: TierKeeper,
     watched: Watched,
     ears: Ears,
     line: Line,
@@ -166,6 +169,7 @@ impl Supervisor {
         };
         make_plain(&config.run_dir)?;
         let (node, region) = make_node(&settings).map_err(|errno| anyhow!("{errno}"))?;
+        region.head.tier.origins.store(config.options.origins.len() as u32, Relaxed);
         let releases = watch_slot_files(&config.run_dir.join("ofd"))?;
         watch.add(&listener, Source::Listener)?;
         watch.add(&lifeline, Source::Lifeline)?;
@@ -179,6 +183,7 @@ impl Supervisor {
             connections: Connections::default(),
             images: Images::default(),
             mounts: Mounts::default(),
+            tier: TierKeeper::default(),
             watched: Watched::default(),
             ears,
             restarts: Restarts::new(region),
@@ -242,6 +247,11 @@ impl Supervisor {
             Source::Mount(number) => {
                 self.hear_mount(number);
                 Ok(())
+            }
+            Source::Tier => {
+                let around =
+                    Around { config: &self.config, watch: &self.watch, ear: &self.ears.tier };
+                self.tier.hear(&around)
             }
             Source::EndRequested => self.end_requested(),
             Source::Ear(number) => {
@@ -359,6 +369,10 @@ impl Supervisor {
 
     /// The daemon serves: the instance does so too when it is mounted, if it is to be.
     fn first_served(&mut self) -> Result<()> {
+        if !self.config.options.origins.is_empty() {
+            let around = Around { config: &self.config, watch: &self.watch, ear: &self.ears.tier };
+            self.tier.start(&around)?;
+        }
         if self.config.way()?.is_some() {
             let around = Around { config: &self.config, watch: &self.watch, ear: &self.ears.mount };
             self.mounts.add(&self.config.mount, None, &around);
@@ -432,11 +446,20 @@ impl Supervisor {
         }
         // While there is a daemon that takes what mapped pages still hold.
         self.mounts.end();
+        self.tier.stop();
         if let Some(daemon) = self.line.end() {
             daemon.stop();
         }
         self.images.end();
         self.ears.hear_the_rest();
+        let dirty = self.region.head.tier.dirty.load(Relaxed);
+        if dirty > 0 && self.lost.is_none() {
+            log::error(format_args!(
+                "{dirty} files are not written back to their origins, and the data are kept in {}",
+                self.config.data_dir.display()
+            ));
+            self.keep = true;
+        }
         let keep = if self.keep { Keep::Data } else { Keep::Nothing };
         let log = ended.is_err().then(|| instance::log_tail(&self.config.run_dir));
         let left = instance::remove(&self.config, keep);

@@ -51,6 +51,13 @@ pub const UNLINKED: u8 = b'Q';
 /// First byte of the note of who made a file whose name is another shard's.
 pub const PENDING_CREATE: u8 = b'C';
 
+/// First byte of the mark of a file that was changed here and not written back to its origin.
+pub const DIRTY: u8 = b'V';
+/// First byte of the note that a request of a lane changes names outside.
+pub const THROUGH: u8 = b'J';
+/// First byte of the note of a copy that was written beside its master copy.
+pub const CONFLICT: u8 = b'K';
+
 /// First byte of the answer to the last request of a process of another node.
 pub const ANSWER: u8 = b'R';
 

@@ -5,6 +5,7 @@
 
 mod inode;
 mod intent;
+mod master;
 mod part;
 mod small;
 mod step;
@@ -14,6 +15,7 @@ mod xattrs;
 
 pub use inode::{Content, DirectoryNode, Inode, Layout, Origin, Policy};
 pub use intent::{Intent, Member, Spread};
+pub use master::{Begun, Master};
 pub use part::{Part, PendingCut, Unlinked};
 pub use small::{
     Append, BirthKey, Counters, HeldLock, Instance, SlotRanges, decode_locks, encode_locks,

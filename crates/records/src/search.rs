@@ -34,6 +34,11 @@ pub trait Source {
         true
     }
 
+    /// Whether names may be there that no record has, in directories that have an origin.
+    fn has_origins(&self) -> bool {
+        false
+    }
+
     /// What the processors' counter says.
     fn now(&self) -> u64 {
         u64::MAX

@@ -84,6 +84,10 @@ fn walk<S: Source>(source: &S, version: u64, question: Question<'_>) -> Result<F
 /// Whether all names of a directory are in these records. It is there, too, where that had to be
 /// looked up.
 pub(crate) fn is_whole<S: Source>(source: &S, directory: FileId) -> Result<bool, Unsure> {
+    if source.has_origins() {
+        // The record of one that has an origin is not certain.
+        inode(source, directory)?;
+    }
     Ok(source.has_all()
         || find(source, &key::numbered(key::INODE, directory))?.is_some()
             && find(source, &key::numbered(key::SPREAD, directory))?.is_none())

@@ -15,6 +15,10 @@
 //! share no line with what the other side reads meanwhile: what changes rarely, the marks, and the
 //! halves of a lane each have lines of their own.
 
+mod rare;
+
+pub use rare::{Began, TierWords};
+
 use core::sync::atomic::{AtomicU32, AtomicU64};
 
 use crate::{
@@ -89,7 +93,7 @@ pub struct NodeHead {
     /// Shards of each node; 0 before a daemon has said so.
     pub shards: AtomicU32,
     /// What is written above is written rarely, what follows with each request.
-    pub padding: [AtomicU32; 14],
+    pub tier: TierWords,
     /// Which words of `sessions_pending` are not zero.
     pub pending_summary: AtomicU64,
     /// Sessions with a request that the daemon has not seen, a bit each.
@@ -127,15 +131,6 @@ impl NodeHead {
             rate => ((u128::from(cycles) * u128::from(rate)) >> 32) as u64,
         }
     }
-}
-
-/// A moment.
-#[repr(C)]
-pub struct Began {
-    /// By the processors' counter.
-    pub cycles: AtomicU64,
-    /// In nanoseconds since the epoch.
-    pub ns: AtomicU64,
 }
 
 /// What became of the waits of the daemon's thread that takes requests, counted since the node

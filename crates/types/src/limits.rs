@@ -129,6 +129,24 @@ pub const fn lease_seconds(deadline_ms: u64) -> i64 {
 
 const _: () = assert!(lease_seconds(DEADLINE_SECONDS_MIN * 1000) == 1);
 const _: () = assert!(lease_seconds(DEADLINE_MS_DEFAULT) == LEASE_SECONDS);
+/// Work for the keeper of a caching tier at a time; of more, each fails with EAGAIN.
+pub const TIER_ITEMS_MAX: usize = 65_536;
+/// How long an operation waits for something outside, seconds. The deadline of requests in an
+/// instance with an origin is longer, unless somebody has chosen another one.
+pub const TIER_ITEM_SECONDS: u64 = 240;
+/// The deadline of requests in an instance with an origin, seconds: a file is fetched as a whole.
+pub const TIER_DEADLINE_SECONDS: u64 = 300;
+/// Directories, and files, of which is kept in mind when they were last seen outside.
+pub const TIER_KNOWN_MAX: usize = 1 << 20;
+/// Longest listing of a directory outside, packed, bytes.
+pub const TIER_LISTING_BYTES_MAX: usize = 256 << 20;
+/// Conflicts and errors that are told.
+pub const TIER_NOTES_MAX: usize = 256;
+/// Files that are flushed at a time for one request.
+pub const TIER_FLUSHES_MAX: usize = 64;
+/// Origins of an instance.
+pub const TIER_SOURCES_MAX: usize = 16;
+
 /// How long a starting program waits for the image of a library that has none, milliseconds. Making
 /// that of a C library takes tens of them.
 pub const IMAGE_WAIT_MS: u32 = 2_000;
@@ -137,6 +155,7 @@ pub const IMAGES_MADE_MAX: usize = 4;
 /// Processes that may wait for images at a time.
 pub const IMAGE_WAITERS_MAX: usize = 512;
 
+const _: () = assert!(TIER_ITEM_SECONDS < TIER_DEADLINE_SECONDS);
 const _: () = assert!(TRANSFER_BYTES_MAX as u64 <= CHUNK_BYTES_DEFAULT);
 const _: () = assert!(2 * PATH_BYTES_MAX + 4096 <= REQUEST_BYTES_MAX);
 const _: () = assert!(INLINE_BYTES_MAX <= TRANSFER_BYTES_MAX);

@@ -15,6 +15,7 @@ pub mod listing;
 pub mod notices;
 mod op;
 mod request;
+pub mod tier;
 
 pub use codec::{Full, Malformed, Reader, Wire, Writer};
 pub use header::{HEADER_BYTES, Header, VERSION};

@@ -95,4 +95,10 @@ ops! {
     Seek = 36,
     /// Waits until what was written through a description is at the file's home.
     Flush = 37,
+    /// Waits for something to do in the directory that an origin is.
+    TierWork = 38,
+    /// What came of it.
+    TierDone = 39,
+    /// How the caching tier is, and its flush.
+    TierAsk = 40,
 }

@@ -9,6 +9,7 @@ pub use crate::inspection::{
     INSPECT_OBJECTS, INSPECT_OPENS, INSPECT_RECORDS, Inspect, Inspected, RemoveStray,
 };
 pub use crate::notices::{Map, Notices, Tell, Watch};
+pub use crate::tier::{TierAsk, TierDone, TierItem, TierTold, TierWork};
 use crate::{Full, Malformed, Op, Reader, Wire, Writer, wire_struct};
 
 /// Status of a reply that is no error: the walk left the instance, the body is an [`Escaped`].
@@ -483,6 +484,9 @@ operations! {
     RemoveStray => (), RemoveStray;
     Seek => Sought, Seek;
     Flush => (), Flush;
+    TierWork => TierItem<'r>, TierWork;
+    TierDone<'a> => (), TierDone;
+    TierAsk<'a> => TierTold<'r>, TierAsk;
 }
 
 macro_rules! any_request {
@@ -592,5 +596,5 @@ any_request! {
     Symlink<'a>, ReadLink<'a>, SetAttr<'a>, Read, Write<'a>, Grant, List, PathOf, StatFs, Sync<'a>,
     Lock, TestLock, Cancel, Status, SetXattr<'a>, GetXattr<'a>, ListXattr<'a>, RemoveXattr<'a>,
     Allocate, MakeSpecial<'a>, Reach<'a>, MoveLock, Map, Tell, Watch, Inspect<'a>, RemoveStray,
-    Seek, Flush,
+    Seek, Flush, TierWork, TierDone<'a>, TierAsk<'a>,
 }

@@ -26,7 +26,7 @@ fn encode_request(request: &Request<'_>) -> Vec<u8> {
         Ping Stat Open Close MakeDirectory Unlink Rename Link Symlink ReadLink SetAttr Read Write
         Grant List PathOf StatFs Sync Lock TestLock Cancel Status SetXattr
         GetXattr ListXattr RemoveXattr Allocate MakeSpecial Reach Map Tell Watch MoveLock Inspect
-        RemoveStray Seek Flush
+        RemoveStray Seek Flush TierWork TierDone TierAsk
     }
 }
 

@@ -30,6 +30,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("interpose", &["types", "wire", "sys", "transport", "transport-shm", "client"]),
     ("preload", &["types", "sys", "image", "interpose"]),
     ("fuse", &["types", "wire", "sys", "transport-shm", "client"]),
+    ("tier", &["types", "wire", "transport", "transport-shm"]),
     ("metrics", &[]),
     (
         "deploy",
@@ -44,6 +45,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
             "daemon",
             "client",
             "fuse",
+            "tier",
             "image",
             "metrics",
         ],

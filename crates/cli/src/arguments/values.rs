@@ -50,6 +50,15 @@ fn transfer(parts: Option<(&str, &str)>) -> Result<Transfer, String> {
     }
 }
 
+/// `on` or `off`.
+pub(crate) fn switch(text: &str) -> Result<bool, String> {
+    match text {
+        "on" => Ok(true),
+        "off" => Ok(false),
+        other => Err(format!("{other:?}: choose on or off")),
+    }
+}
+
 /// A span of time.
 pub(crate) fn span(text: &str) -> Result<Duration, String> {
     let span = humantime::parse_duration(text).map_err(|error| error.to_string())?;

@@ -36,6 +36,7 @@ pub(crate) struct View<'a> {
     bytes: usize,
     ways: &'a Ways,
     has_all: bool,
+    has_origins: bool,
 }
 
 impl View<'_> {
@@ -68,6 +69,11 @@ impl Source for View<'_> {
     #[inline]
     fn has_all(&self) -> bool {
         self.has_all
+    }
+
+    #[inline]
+    fn has_origins(&self) -> bool {
+        self.has_origins
     }
 
     fn now(&self) -> u64 {
@@ -103,7 +109,8 @@ impl Records {
             shown = followed.reach(bytes);
         }
         let has_all = head.nodes.load(Relaxed) == 1 && head.shards.load(Relaxed) == 1;
-        Some(View { shown, bytes, ways: &self.ways, has_all })
+        let has_origins = head.tier.origins.load(Relaxed) != 0;
+        Some(View { shown, bytes, ways: &self.ways, has_all, has_origins })
     }
 
     /// The file that a path names, if that is certain. Where only what this process makes is

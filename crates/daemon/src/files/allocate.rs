@@ -54,6 +54,7 @@ impl Shard {
             return Err(Errno::EFBIG.into());
         }
         let mut located = self.load_open(open.id)?;
+        self.bytes_at_hand(&located.inode)?;
         if located.inode.layout.striped {
             return self.allocate_striped(caller, &located, wish);
         }
@@ -79,6 +80,7 @@ impl Shard {
             }
             return Ok(Served::Replied);
         }
+        self.note_dirty(&mut located)?;
         let fits = !wish.extends() || inside.end <= INLINE_BYTES_MAX as u64;
         if fits && object_of(&located.inode).is_none() {
             return self.allocate_inline(&mut located, inside);

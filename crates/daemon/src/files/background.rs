@@ -108,7 +108,7 @@ impl Shard {
     }
 
     /// Removes an object whose mark is committed.
-    pub(super) fn start_removal(&mut self, object: ObjectId) {
+    pub(crate) fn start_removal(&mut self, object: ObjectId) {
         self.start_removals(vec![object]);
     }
 

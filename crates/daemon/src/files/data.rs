@@ -52,6 +52,7 @@ impl Shard {
             return Err(Errno::EBADF.into());
         }
         let mut located = self.load_open(open.id)?;
+        self.bytes_at_hand(&located.inode)?;
         if located.inode.layout.striped {
             return self.read_striped(caller, &located.inode, read, to);
         }
@@ -99,6 +100,7 @@ impl Shard {
             return Err(Errno::EBADF.into());
         }
         let mut located = self.load_open(open.id)?;
+        self.bytes_at_hand(&located.inode)?;
         if located.inode.layout.striped {
             return self.write_striped(caller, &located, write, to);
         }
@@ -116,6 +118,7 @@ impl Shard {
         if self.outgrows_chunk(&located.inode, reach) && self.stripe(&mut located)? {
             return self.write_striped(caller, &located, write, to);
         }
+        self.note_dirty(&mut located)?;
         if matches!(located.inode.content, Content::Inline(_)) && end <= INLINE_BYTES_MAX as u64 {
             self.write_inline(&mut located, start, bytes)?;
             reply(false).encode(to)?;
@@ -412,6 +415,7 @@ impl Shard {
         if located.inode.kind() != FileKind::Regular {
             return Ok(None);
         }
+        self.note_dirty_whole(located)?;
         let object = object_of(&located.inode);
         let striped = located.inode.layout.striped;
         if striped && self.files.opens.file(located.inode.id).is_some() {
@@ -453,7 +457,7 @@ impl Shard {
         check_grant(&open, grant)?;
         let mut located = self.load_open(open.id)?;
         match located.inode.kind() {
-            FileKind::Regular => {}
+            FileKind::Regular => self.bytes_at_hand(&located.inode)?,
             FileKind::Directory => return Err(Errno::EISDIR.into()),
             FileKind::Symlink | FileKind::Fifo | FileKind::Socket => {
                 return Err(Errno::EINVAL.into());
@@ -488,6 +492,9 @@ impl Shard {
             // what they take.
             Granted { object_path: b"", generation, own: OwnPart::WHOLE }.encode(to)?;
             return Ok(Served::Replied);
+        }
+        if writes {
+            self.note_dirty(&mut located)?;
         }
         let object = self.object_to_use(&mut located, writes)?;
         if grant.want & GRANT_OBJECT != 0 && !writes {

@@ -22,7 +22,7 @@ use mayfly_types::{
 
 use crate::{
     api::Caller,
-    by_number::ByNumber,
+    maps::by_number::ByNumber,
     shards::{
         numbering::{node_of_owner, origin, session_of_node},
         slots::ShardId,

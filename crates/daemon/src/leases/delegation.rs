@@ -131,6 +131,10 @@ impl Shard {
         walk: &Walk<'_>,
         made: Option<FileId>,
     ) -> Outcome<()> {
+        if self.has_tier() {
+            // Names may have to be changed outside.
+            return Ok(());
+        }
         if self.config.durability != Durability::Process || !self.may_delegate(caller, directory) {
             return Ok(());
         }

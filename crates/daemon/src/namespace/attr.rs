@@ -34,6 +34,9 @@ impl Shard {
             Err(Fault::Elsewhere(owner, place)) => return self.stat_elsewhere(owner, place, to),
             located => located?,
         };
+        if !matches!(target, Target::Open(_)) || located.inode.kind() == FileKind::Directory {
+            self.file_at_hand(&located.inode)?;
+        }
         self.links_at_rest(located.inode.id)?;
         self.attr_of(&located.inode)?.encode(to)?;
         Ok(Served::Replied)
@@ -140,6 +143,9 @@ impl Shard {
         to: &mut Writer<'_>,
     ) -> Outcome<Served> {
         let mut located = self.load_target(&set.target)?;
+        if let Target::Path(_) = set.target {
+            self.file_at_hand(&located.inode)?;
+        }
         self.have_file_forgotten(located.inode.id)?;
         if set.which & SET_SIZE != 0 {
             self.check_may_cut(&set.target, located.inode.id)?;
@@ -162,7 +168,11 @@ impl Shard {
         if set.which & SET_MODE != 0 && kind == FileKind::Symlink {
             return Err(Errno::EOPNOTSUPP.into());
         }
+        self.set_attr_at_origin(&mut located, set)?;
         let sized = set.which & SET_SIZE != 0 && !self.was_cut_before(located.inode.id);
+        if sized {
+            self.note_resized(&mut located, set.size_bytes)?;
+        }
         let cut = object_of(&located.inode).filter(|_| sized);
         let birth = located.birth();
         if let Some(object) = cut {

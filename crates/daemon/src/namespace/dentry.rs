@@ -39,6 +39,7 @@ impl Shard {
         (directory, cookie, name): (FileId, u64, &[u8]),
         wanted: Wanted,
     ) -> Outcome<Option<(FileId, FileKind)>> {
+        self.names_at_hand(directory)?;
         match self.namespace.cache.get(cookie, directory, name, self.leases.now) {
             Some(Cached::Directory(id)) => return Ok(Some((id, FileKind::Directory))),
             Some(Cached::Symlink(id, _)) => return Ok(Some((id, FileKind::Symlink))),

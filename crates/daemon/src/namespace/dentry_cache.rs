@@ -11,7 +11,7 @@ use std::{collections::HashMap, sync::Arc};
 use mayfly_meta::key;
 use mayfly_types::{Attr, FileId};
 
-use crate::by_number::ByNumber;
+use crate::maps::by_number::ByNumber;
 
 /// See [`DentryCache::insert`].
 pub(crate) const FOR_EVER: i64 = i64::MAX;

@@ -239,6 +239,7 @@ impl Shard {
             return self.save(&located);
         }
         self.recall_leased(&located)?;
+        self.leave_tier(&mut located.inode)?;
         let id = located.inode.id;
         let awaited = self.may_be_placed(&located.inode) && self.is_awaited(id)?;
         if self.files.opens.file(id).is_none() && !awaited {

@@ -82,6 +82,9 @@ impl Shard {
         if !open.may_read() {
             return Err(Errno::EBADF.into());
         }
+        if list.cookie == 0 {
+            self.names_at_hand(open.id)?;
+        }
         let located = self.load_own(open.id).map_err(|_| Errno::ENOTDIR)?;
         let (parent, members) = {
             let node = located.directory()?;

@@ -22,6 +22,7 @@ use crate::{
     },
     shard::Shard,
     shards::slots::ShardId,
+    tier::state::wanted::Change,
     transactions::state::{
         prepare_locks::PrepareLock,
         transaction::{Steps, add_step},
@@ -47,7 +48,7 @@ impl Shard {
     }
 
     /// Adds a new file with its inode fused into the dentry.
-    pub(super) fn add_fused(
+    pub(crate) fn add_fused(
         &mut self,
         place: &Place,
         parent: Parent,
@@ -96,7 +97,12 @@ impl Shard {
             self.make_directory_at(seat, &place, (owner, layout))?;
             return Ok(Served::Replied);
         }
+        let change = Change::MakeDirectory { mode: mode & 0o7777 };
+        let outside = self.change_at_origin((place.directory, &place.name), change)?;
         let id = self.add_directory(&place, parent, owner)?;
+        if let Some((source, seen)) = outside {
+            self.adopt_directory(id, source, &seen.attr, false)?;
+        }
         let kind = (place.directory, FileKind::Directory);
         self.consider_delegating(caller, kind, &make.walk, Some(id))?;
         Ok(Served::Replied)
@@ -130,9 +136,14 @@ impl Shard {
         let (place, parent) = self.vacant(&symlink.at, FileKind::Symlink)?;
         let owner =
             Ownership { mode: 0o777, uid: symlink.uid, gid: parent.inherited_group(symlink.gid) };
+        let change = Change::Symlink { target: symlink.target.to_vec() };
+        let outside = self.change_at_origin((place.directory, &place.name), change)?;
         let content = Content::Symlink(symlink.target.to_vec());
         let id = self.new_id(&place)?;
-        let inode = self.new_inode(id, owner, content, parent.layout());
+        let mut inode = self.new_inode(id, owner, content, parent.layout());
+        if let Some((source, seen)) = outside {
+            self.adopt(&mut inode, source, &place, (&seen.attr, true));
+        }
         self.add_fused(&place, parent, &inode)?;
         Ok(Served::Replied)
     }
@@ -151,6 +162,7 @@ impl Shard {
             place = self.walk_second(&link.to, Rule::Name)?;
         }
         check_vacant(&place, FileKind::Regular)?;
+        self.refuse_link(&source.inode, place.directory)?;
         self.host(place.directory, &place.name)?;
         self.check_room()?;
         let (id, kind) = (source.inode.id, source.inode.kind());
@@ -203,6 +215,7 @@ impl Shard {
             return self.remove_elsewhere(&place, (id, kind));
         }
         self.unclaimed(|| [place.prepare_locks(), vec![(PrepareLock::File(id), true)]].concat())?;
+        self.remove_at_origin(&place, (id, kind))?;
         let parent = self.load_holder(place.directory)?;
         if self.is_light(&place, id) && !self.is_leased(id)? {
             self.delete_dentry_at(place.directory, place.cookie, &place.name)?;
@@ -282,9 +295,12 @@ impl Shard {
         let id = located.inode.id;
         let own = || vec![(PrepareLock::File(id), true), (PrepareLock::Place(id), true)];
         self.unclaimed(|| [place.prepare_locks(), own()].concat())?;
+        self.refuse_read_only(place.directory)?;
+        self.names_at_hand(id)?;
         if !self.is_empty(id)? {
             return Err(Errno::ENOTEMPTY.into());
         }
+        self.remove_at_origin(place, (id, FileKind::Directory))?;
         let parent = self.load_holder(place.directory)?;
         self.delete_dentry(place.directory, &place.name)?;
         self.store.move_directory()?;

@@ -16,6 +16,7 @@ use crate::{
         walk::{Last, Place, Rule},
     },
     shard::Shard,
+    tier::gates::is_absent,
 };
 
 pub(crate) const O_ACCMODE: u32 = 0o3;
@@ -69,7 +70,7 @@ impl Shard {
                     return self.create(caller, place, open, to);
                 }
                 let slash = place.slash;
-                (self.locate(place, open)?, slash)
+                (self.locate_at_hand(place, open, flags)?, slash)
             }
         };
         let placed = create && self.may_be_placed(&located.inode);
@@ -129,6 +130,9 @@ impl Shard {
 
     /// The file is likely to be read, now, and others like it.
     fn opened_to_read(&mut self, caller: Caller, inode: &mut Inode) {
+        if is_absent(inode) {
+            return;
+        }
         match &mut inode.content {
             Content::Inline(bytes) => {
                 self.files.opened_content = Some(std::mem::take(bytes));
@@ -148,6 +152,14 @@ impl Shard {
         if inode.links == 0 {
             self.files.opens.mark_unlinked(inode.id);
         }
+    }
+
+    /// The file that the walk led to, once it is as it is outside, if it is of an origin.
+    fn locate_at_hand(&mut self, place: Place, open: &Open<'_>, flags: u32) -> Outcome<Located> {
+        let located = self.locate(place, open)?;
+        self.file_at_hand(&located.inode)?;
+        self.check_writable_by(&located.inode, flags)?;
+        Ok(located)
     }
 
     /// The file that the walk led to.
@@ -188,8 +200,12 @@ impl Shard {
         if let Some(home) = self.chosen_home(parent.layout(), caller, &place)? {
             return Err(self.create_at(home, caller, &place, (owner, *parent.layout())));
         }
+        let outside = self.create_at_origin(&place, (open.mode, open.flags))?;
         let id = self.new_id(&place)?;
-        let inode = self.new_inode(id, owner, Content::Inline(Vec::new()), parent.layout());
+        let mut inode = self.new_inode(id, owner, Content::Inline(Vec::new()), parent.layout());
+        if let Some((source, seen)) = outside {
+            self.adopt(&mut inode, source, &place, (&seen.attr, true));
+        }
         self.add_fused(&place, parent, &inode)?;
         let attr = self.attr_from(&inode, None, &MemberFacts::default())?;
         let Place { directory, name, .. } = place;

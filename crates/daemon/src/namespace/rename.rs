@@ -66,10 +66,14 @@ impl Shard {
             return Ok(Served::Replied);
         }
         self.check_target(&from, &to, exchange)?;
+        let outside = self.rename_at_origin(&from, &to, flags)?;
         if exchange {
-            self.exchange_names(&from, &to)?
+            self.exchange_names(&from, &to)?;
         } else {
-            self.move_name(&from, &to)?
+            self.move_name(&from, &to)?;
+        }
+        if let Some(seen) = outside {
+            self.know_again(source.0, &(to.directory, to.name), seen)?;
         }
         Ok(Served::Replied)
     }
@@ -127,7 +131,7 @@ impl Shard {
     }
 
     /// Whether `directory` is `ancestor` or lies below it.
-    fn is_within(&mut self, mut directory: FileId, ancestor: FileId) -> Outcome<bool> {
+    pub(crate) fn is_within(&mut self, mut directory: FileId, ancestor: FileId) -> Outcome<bool> {
         while directory != ancestor {
             if directory == FileId::ROOT {
                 return Ok(false);

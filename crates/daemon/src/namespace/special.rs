@@ -27,6 +27,9 @@ impl Shard {
             _ => return Err(Errno::EINVAL.into()),
         };
         let (at, parent) = self.vacant(&make.walk, kind)?;
+        if self.source_of(at.directory)?.is_some() {
+            return Err(Errno::EPERM.into());
+        }
         let gid = parent.inherited_group(make.gid);
         let owner = Ownership { mode: make.mode, uid: make.uid, gid };
         let id = self.new_id(&at)?;

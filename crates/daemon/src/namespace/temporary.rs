@@ -53,6 +53,7 @@ impl Shard {
         if directory.kind() != FileKind::Directory {
             return Err(Errno::ENOTDIR.into());
         }
+        self.check_writable(&directory)?;
         if !self.files.opens.has_room() {
             return Err(Errno::ENFILE.into());
         }

@@ -147,7 +147,7 @@ impl Shard {
     /// shards, a name that is another one's may be believed for a time only.
     fn go_ahead(&self, progress: &mut Progress<'_>) -> usize {
         let start = progress.directory;
-        if !self.place.alone || !matches!(progress.path, Cow::Borrowed(_)) {
+        if !self.place.alone || self.has_tier() || !matches!(progress.path, Cow::Borrowed(_)) {
             return 0;
         }
         let known = self.namespace.cache.trodden(start, &progress.path);

@@ -36,6 +36,11 @@ enum Access {
     Write,
 }
 
+/// What has an origin has no attributes: they would not go back.
+fn check_kept(inode: &Inode) -> Outcome<()> {
+    if inode.origin.is_some() { Err(Errno::EOPNOTSUPP.into()) } else { Ok(()) }
+}
+
 impl Shard {
     pub(crate) fn set_xattr(&mut self, set: &SetXattr<'_>) -> Outcome<Served> {
         if set.flags & !(XATTR_CREATE | XATTR_REPLACE) != 0 {
@@ -43,6 +48,7 @@ impl Shard {
         }
         let located = self.load_target(&set.target)?;
         check(&located.inode, set.name, Access::Write)?;
+        check_kept(&located.inode)?;
         if set.name.starts_with(OWN) {
             return self.set_own_xattr(located, set);
         }
@@ -65,6 +71,7 @@ impl Shard {
     pub(crate) fn remove_xattr(&mut self, remove: &RemoveXattr<'_>) -> Outcome<Served> {
         let located = self.load_target(&remove.target)?;
         check(&located.inode, remove.name, Access::Write)?;
+        check_kept(&located.inode)?;
         if remove.name.starts_with(OWN) {
             return self.remove_own_xattr(located, remove.name);
         }

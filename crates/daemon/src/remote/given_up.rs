@@ -65,7 +65,8 @@ impl Shard {
     fn end_waiting(&mut self, caller: Caller) {
         let is_over = |task: &Task, run: &Run| task.is_of(caller) && run.is_over(task.op());
         let blocked = self.tasks.take_blocked(is_over);
-        if let Some(run) = blocked.or_else(|| self.tasks.take_suspended(is_over, only_looks)) {
+        let waiting = blocked.or_else(|| self.tasks.take_suspended(is_over, only_looks));
+        if let Some(run) = waiting.or_else(|| self.tier.take_waiting(is_over)) {
             self.run = run;
             self.end_given_up(caller);
         }
@@ -82,6 +83,7 @@ impl Shard {
     /// Wherever it is at, it is known that nobody waits.
     fn mark_given_up(&mut self, caller: Caller) {
         let tasks = self.tasks.waiting().chain(self.files.preparations.tasks());
+        let tasks = tasks.chain(self.tier.tasks());
         for (_, run) in tasks.filter(|(task, _)| task.is_of(caller)) {
             run.given_up = true;
         }

@@ -37,6 +37,7 @@ impl Shard {
         self.look_at_clocks();
         self.locks.table.drop_waits(session);
         self.mount_ended(session);
+        self.tier_session_ended(session);
         self.locks.deadlocks.session_closed(session);
         self.batch.ready.retain(|done| done.caller.session != session);
         self.batch.uncommitted.retain(|done| done.caller.session != session);
@@ -70,7 +71,7 @@ impl Shard {
     }
 
     /// Ends the batch when it has become long. Only between steps that are whole by themselves.
-    pub(super) fn commit_now_and_then(&mut self) -> Outcome<()> {
+    pub(crate) fn commit_now_and_then(&mut self) -> Outcome<()> {
         self.batch.steps += 1;
         if self.batch.steps.is_multiple_of(STEPS_PER_COMMIT)
             && self.store.pending_transaction() != 0

@@ -31,6 +31,7 @@ use crate::{
     },
     shards::slots::SlotTable,
     striping::Striping,
+    tier::state::table::Table,
     transactions::Transactions,
 };
 
@@ -129,6 +130,7 @@ impl Shard {
             locks: Locks::numbered_from(first_number),
             transactions: Transactions::numbered_from(first_number),
             remote: Remote::of_start(node.head.daemon_starts.load(Relaxed)),
+            tier: Table::default(),
             config,
         };
         core.take_up()?;

@@ -209,6 +209,7 @@ impl Shard {
             node.parent = to.directory;
             node.name.clone_from(&to.name);
         }
+        self.note_moved(&mut located.inode, &to)?;
         self.attribute_changed(&mut located.inode);
         self.separate(located)?;
         self.files.opens.note_name(id, to);

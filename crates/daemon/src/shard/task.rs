@@ -107,8 +107,8 @@ impl Shard {
         self.look_at_clocks();
         self.namespace.found_file = None;
         match message {
-            Message::Forward(forward) => self.take_over(*forward, false),
-            Message::Unheard(forward) => self.take_over(*forward, true),
+            Message::Forward(forward) => self.take_forwarded(*forward, false),
+            Message::Unheard(forward) => self.take_forwarded(*forward, true),
             Message::Cancel(session, request_id) => self.cancel_here(session, request_id),
             Message::GivenUp(caller) => self.give_up_request(caller),
             Message::LookAgain(session, request_id) => {
@@ -145,7 +145,7 @@ impl Shard {
     }
 
     /// A request is this shard's; `unheard`: of a daemon that is gone.
-    fn take_over(&mut self, forward: Forward, unheard: bool) {
+    fn take_forwarded(&mut self, forward: Forward, unheard: bool) {
         if self.answer_again(&forward) {
             return;
         }
@@ -281,9 +281,10 @@ impl Shard {
                 Err(errno) => Answer::Failed(errno),
             },
             Err(Fault::Again) => Answer::Retry,
-            Err(Fault::Escaped(_) | Fault::Elsewhere(..) | Fault::Operate(_)) => {
-                Answer::Failed(Errno::EIO)
-            }
+            // Questions are between shards, and what has an origin is at home at the only one.
+            Err(
+                Fault::Outside(_) | Fault::Escaped(_) | Fault::Elsewhere(..) | Fault::Operate(_),
+            ) => Answer::Failed(Errno::EIO),
         };
         self.end_run();
         self.reply_question(from, id, answer);
@@ -305,6 +306,9 @@ impl Shard {
             Fault::Busy => self.block(Task::Request { caller, op, body }),
             Fault::Prepare(preparation) => {
                 return self.prepare_for(Task::Request { caller, op, body }, preparation);
+            }
+            Fault::Outside(wanted) => {
+                return self.wait_for_origin(Task::Request { caller, op, body }, *wanted);
             }
             Fault::Operate(parts) => {
                 return self.start_operation(Task::Request { caller, op, body }, parts);

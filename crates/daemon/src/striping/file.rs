@@ -171,6 +171,7 @@ impl Shard {
                 .opens
                 .set_flag(inode.id, FILE_BY_REQUEST | FILE_APPEND_BY_REQUEST | FILE_STRIPED);
         } else if inode.layout.width > 1 && inode.kind() == FileKind::Regular
+            || inode.origin.is_some()
             || self.may_outgrow_home(inode)
         {
             self.files.opens.set_flag(inode.id, FILE_APPEND_BY_REQUEST);

@@ -109,6 +109,7 @@ impl Shard {
     pub(crate) fn seek(&mut self, seek: &Seek, to: &mut Writer<'_>) -> Outcome<Served> {
         let open = self.files.opens.get(seek.open)?;
         let inode = self.load_open(open.id)?.inode;
+        self.bytes_at_hand(&inode)?;
         let size_bytes = self.size_of(&inode)?;
         if seek.offset >= size_bytes {
             return Err(Errno::ENXIO.into());

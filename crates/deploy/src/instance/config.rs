@@ -14,7 +14,11 @@ use mayfly_types::{
 };
 use serde::{Deserialize, Serialize};
 
-use super::{data_dirs::DataDir, places};
+use super::{
+    data_dirs::DataDir,
+    origins::{self, Origin},
+    places,
+};
 use crate::processes::processors;
 
 /// File name of the configuration, in the run directory and in the data directory.
@@ -77,6 +81,12 @@ pub struct Options {
     /// Nodes that directories may choose, under names.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub pools: Vec<Pool>,
+    /// Directories outside that it shows. The data directory fixes them.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub origins: Vec<Origin>,
+    /// How long what was seen there is believed: `always`, `never`, or a time.
+    #[serde(default = "usual_validity")]
+    pub validate: String,
 }
 
 /// Most threads of a shard that wait for the disk.
@@ -109,6 +119,11 @@ fn is_true(what: &bool) -> bool {
 /// The deadline that such an instance has.
 fn usual_deadline() -> u64 {
     limits::DEADLINE_MS_DEFAULT / 1000
+}
+
+/// The same of what is seen in origins.
+fn usual_validity() -> String {
+    origins::VALID.to_owned()
 }
 
 /// The same of what is slow.
@@ -162,6 +177,8 @@ impl Default for Options {
             slow_ms: usual_slow(),
             layout: home(),
             pools: Vec::new(),
+            origins: Vec::new(),
+            validate: usual_validity(),
         }
     }
 }
@@ -248,6 +265,38 @@ impl Options {
         let there = layout.number_of_pool(&self.pools).is_some();
         ensure!(there, "--layout {}: there is no such --pool", self.layout);
         Ok(layout)
+    }
+
+    /// How long what was seen in origins is believed, milliseconds; `None`: for ever.
+    ///
+    /// # Errors
+    /// For what is no time.
+    pub fn valid_ms(&self) -> Result<Option<u64>> {
+        origins::valid_ms(&self.validate)
+    }
+
+    /// Whether there may be something that has to be written back.
+    #[must_use]
+    pub fn may_be_dirty(&self) -> bool {
+        self.origins.iter().any(|origin| !origin.read_only)
+    }
+
+    /// Refuses origins where they cannot be.
+    fn check_origins(&self, mount: &Path) -> Result<()> {
+        self.valid_ms()?;
+        if self.origins.is_empty() {
+            return Ok(());
+        }
+        ensure!(
+            self.shards == 1,
+            "--origin is for instances whose daemon has one shard so far: drop --shards"
+        );
+        ensure!(
+            self.durability()? != Durability::None,
+            "--origin and --durability none contradict each other: what is not written back would \
+             be lost with the daemon"
+        );
+        origins::check(&self.origins, mount)
     }
 
     fn check(&self) -> Result<()> {
@@ -434,6 +483,7 @@ impl Config {
     /// Says which options do not go together and what to choose instead.
     pub fn check(&self) -> Result<()> {
         self.options.check()?;
+        self.options.check_origins(&self.mount)?;
         self.options.cpus.as_deref().map(processors::of_list).transpose()?;
         self.way()?;
         let durability = self.options.durability()?;

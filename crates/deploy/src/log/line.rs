@@ -77,15 +77,18 @@ pub enum Part {
     Image,
     /// A process that copies into the instance or out of it.
     Stage,
+    /// The process that works for the daemon in the origins.
+    Tier,
 }
 
 impl Part {
-    const ALL: [(Part, &'static str); 5] = [
+    const ALL: [(Part, &'static str); 6] = [
         (Part::Supervisor, "supervisor"),
         (Part::Daemon, "daemon"),
         (Part::Mount, "mount"),
         (Part::Image, "image"),
         (Part::Stage, "stage"),
+        (Part::Tier, "tier"),
     ];
 
     /// Its word.

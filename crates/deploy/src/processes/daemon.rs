@@ -11,8 +11,8 @@ use std::{
 
 use anyhow::{Context, Result, anyhow, bail};
 use mayfly_daemon::{
-    Config as CoreConfig, Consistency, Directories, LayoutWords, LeaseTimes, Roles, Seams, Shard,
-    Survivors, SystemClock, Totals,
+    Config as CoreConfig, Consistency, Directories, LayoutWords, LeaseTimes, Link, Roles, Seams,
+    Shard, Survivors, SystemClock, Totals,
     serve::{self, Ending, Opener, Place},
 };
 use mayfly_meta::{LmdbOptions, LmdbStore, MemoryStore, Store, TreeOptions, TreeStore};
@@ -20,7 +20,7 @@ use mayfly_object::{DirectoryStore, ObjectStore};
 use mayfly_types::{Durability, limits};
 
 use super::processors;
-use crate::{Config, Members, nodes, signals};
+use crate::{Config, Members, Origin, nodes, signals};
 
 /// The hidden subcommand that the daemon runs as. Its standard input is the channel to the
 /// supervisor.
@@ -124,7 +124,11 @@ impl Opener for Shards {
         let roles = self.roles.clone();
         let config = CoreConfig { roles, ..core_config(&self.config, stores.capacity_bytes)? };
         let survivors = Survivors { sessions: place.sessions().to_vec() };
-        Shard::open(config, parts, &survivors).map_err(|error| anyhow!("{error}"))
+        let failed = |error| anyhow!("{error}");
+        let mut shard = Shard::open(config, parts, &survivors).map_err(failed)?;
+        let links: Vec<Link> = self.config.options.origins.iter().map(Origin::link).collect();
+        shard.link_origins(&links, self.config.options.valid_ms()?).map_err(failed)?;
+        Ok(shard)
     }
 
     fn slow_after(&self) -> Option<Duration> {

@@ -13,6 +13,7 @@ pub(super) struct Ears {
     pub(crate) daemon: Ear,
     pub(super) mount: Ear,
     pub(crate) image: Ear,
+    pub(super) tier: Ear,
 }
 
 /// All that is needed to start a child.
@@ -31,7 +32,8 @@ impl Ears {
             anyhow::Ok(ear)
         };
         let daemon = of(Part::Daemon, 0)?;
-        Ok(Ears { daemon, mount: of(Part::Mount, 1)?, image: of(Part::Image, 2)? })
+        let (mount, image) = (of(Part::Mount, 1)?, of(Part::Image, 2)?);
+        Ok(Ears { daemon, mount, image, tier: of(Part::Tier, 3)? })
     }
 
     /// Somebody has said something.
@@ -39,13 +41,14 @@ impl Ears {
         match number {
             0 => self.daemon.hear(),
             1 => self.mount.hear(),
-            _ => self.image.hear(),
+            2 => self.image.hear(),
+            _ => self.tier.hear(),
         }
     }
 
     /// All children have ended.
     pub(super) fn hear_the_rest(&mut self) {
-        for ear in [&mut self.daemon, &mut self.mount, &mut self.image] {
+        for ear in [&mut self.daemon, &mut self.mount, &mut self.image, &mut self.tier] {
             ear.hear_the_rest();
         }
     }

@@ -27,6 +27,8 @@ pub(crate) enum Source {
     EndRequested,
     /// A child's pipe, by its number.
     Ear(u32),
+    /// The line to the keeper of the caching tier.
+    Tier,
 }
 
 impl Source {
@@ -43,6 +45,7 @@ impl Source {
             Source::Mount(number) => (9, number),
             Source::EndRequested => (10, 0),
             Source::Ear(number) => (11, number),
+            Source::Tier => (12, 0),
         };
         u64::from(number) | kind << 32
     }
@@ -61,6 +64,7 @@ impl Source {
             9 => Source::Mount(number),
             10 => Source::EndRequested,
             11 => Source::Ear(number),
+            12 => Source::Tier,
             _ => return None,
         })
     }

@@ -29,7 +29,7 @@ pub struct Late {
 /// Whether it is in the nature of the request to wait: for whoever holds a lock, or for what may
 /// never happen.
 fn waits_by_design(op: Op) -> bool {
-    matches!(op, Op::Lock | Op::Watch)
+    matches!(op, Op::Lock | Op::Watch | Op::TierWork | Op::TierAsk)
 }
 
 impl Session {

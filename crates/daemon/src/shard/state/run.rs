@@ -5,6 +5,7 @@ use crate::{
     message::{Answer, At, Question, Resolved},
     shards::slots::ShardId,
     striping::state::run::StripedRun,
+    tier::state::wanted::AtOrigin,
     transactions::state::progress::Progress,
 };
 
@@ -22,6 +23,8 @@ pub(crate) struct Run {
     pub(crate) ready: Readiness,
     /// What it has done to a striped file.
     pub(crate) striped: StripedRun,
+    /// What was done outside for it.
+    pub(crate) outside: AtOrigin,
     /// The other nodes that had the file open of which a mount keeps pages.
     pub(crate) mapped_with: Option<Vec<u32>>,
     /// It waits until so many writes are at their homes (`remote/behind.rs`).
@@ -40,10 +43,12 @@ impl Run {
     /// Nothing was noted in it: so are those of nearly all requests.
     pub(crate) fn is_fresh(&self) -> bool {
         let Run { place: Resolved { at, follows, restarts }, facts, asked_at, .. } = self;
-        let Run { transaction, ready, striped, mapped_with, behind, ahead, given_up, .. } = self;
+        let Run { transaction, ready, striped, outside, mapped_with, .. } = self;
+        let Run { behind, ahead, given_up, .. } = self;
         let asked = asked_at.is_some() || !facts.is_empty() || mapped_with.is_some();
         let walked = *at != At::Start || *follows != 0 || *restarts != 0;
         let is_empty = transaction.is_empty() && ready.is_empty() && striped.is_empty();
+        let is_empty = is_empty && outside.is_empty();
         is_empty && !(asked || walked || behind.is_some() || *ahead || *given_up)
     }
 

@@ -1,0 +1,109 @@
+//! `mayfly tier`, and the flush before an instance ends.
+
+use std::path::Path;
+
+use anyhow::{Result, ensure};
+use mayfly_deploy::{Config, Event, Flushed, flush_tier, path_inside, tier_state};
+
+use crate::{
+    arguments::{Tier, TierFlush, TierStatus},
+    instances, size,
+};
+
+pub(crate) fn tier(wanted: &Tier) -> Result<()> {
+    match wanted {
+        Tier::Status(wanted) => status(wanted),
+        Tier::Flush(wanted) => flush(wanted),
+    }
+}
+
+fn status(wanted: &TierStatus) -> Result<()> {
+    let state = tier_state(&instances::running(&wanted.which.name())?)?;
+    if wanted.json {
+        println!("{}", serde_json::to_string_pretty(&state)?);
+        return Ok(());
+    }
+    for origin in &state.origins {
+        let mode = if origin.read_only { ", read-only" } else { "" };
+        println!("{} at /{}{mode}", origin.origin.display(), origin.directory.display());
+        println!("  known      {} files and directories", origin.files);
+        println!("  cached     {}", size::show(origin.cached_bytes));
+        let dirty = (origin.dirty_files, size::show(origin.dirty_bytes));
+        println!("  dirty      {} files, {}", dirty.0, dirty.1);
+        println!("  fetching   {}", origin.fetching);
+        println!("  conflicts  {}", origin.conflicts);
+        println!("  errors     {}", origin.errors);
+    }
+    for event in &state.events {
+        println!("{}", told(event));
+    }
+    Ok(())
+}
+
+fn told(event: &Event) -> String {
+    let path = event.path.display();
+    match (&event.copy, &event.error) {
+        (Some(copy), _) => {
+            format!("conflict: {path} was changed by others; ours is {}", copy.display())
+        }
+        (None, Some(error)) => format!("failed: {path}: {error}"),
+        (None, None) => format!("failed: {path}"),
+    }
+}
+
+fn flush(wanted: &TierFlush) -> Result<()> {
+    let config = instances::running(&wanted.which.name())?;
+    let mut all = Flushed::default();
+    let everything = [std::path::PathBuf::new()];
+    let paths: Vec<_> =
+        wanted.paths.iter().map(|path| path_inside(&config, path)).collect::<Result<_>>()?;
+    for path in if paths.is_empty() { &everything[..] } else { &paths } {
+        let flushed = flush_tier(&config, path, false)?;
+        all.files += flushed.files;
+        all.conflicts += flushed.conflicts;
+        all.failed += flushed.failed;
+        all.events = flushed.events;
+    }
+    say(&all);
+    ensure!(
+        all.failed == 0,
+        "{} files could not be written back, and are as they were; `mayfly tier status` names \
+         what failed",
+        all.failed
+    );
+    eprintln!("mayfly: {} files were written back", all.files);
+    Ok(())
+}
+
+/// Names conflicts, and what failed.
+fn say(flushed: &Flushed) {
+    let conflicts = flushed.events.iter().filter(|event| event.copy.is_some());
+    let failed = flushed.events.iter().filter(|event| event.error.is_some());
+    let count = |number: u64| usize::try_from(number).unwrap_or(usize::MAX);
+    for event in conflicts.take(count(flushed.conflicts)).chain(failed.take(count(flushed.failed)))
+    {
+        eprintln!("mayfly: {}", told(event));
+    }
+}
+
+/// Whether something of an instance may have to be written back.
+fn may_be_dirty(config: &Config) -> bool {
+    config.options.origins.iter().any(|origin| !origin.read_only)
+}
+
+/// Writes everything back before the instance ends. An error keeps the data: it says so.
+pub(crate) fn flush_last(config: &Config) -> Result<()> {
+    if !may_be_dirty(config) {
+        return Ok(());
+    }
+    let flushed = flush_tier(config, Path::new(""), true)?;
+    say(&flushed);
+    ensure!(
+        flushed.failed == 0,
+        "{} files could not be written back to their origins, and their data are kept: `mayfly \
+         start --reopen {}` takes them up, `mayfly tier flush` writes them back, and then end it",
+        flushed.failed,
+        config.data_dir.display()
+    );
+    Ok(())
+}

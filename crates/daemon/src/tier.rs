@@ -1,0 +1,33 @@
+//! The caching tier: directories of the instance that show directories outside, their *origins*.
+//!
+//! A daemon touches nothing outside its instance. What an operation lacks of it
+//! ([`state::wanted::Wanted`]) is work for the *tier keeper*, a process of the node, which asks for
+//! it ([`items`]). The operation has written nothing by then, and is run again when it is there.
+//! So an operation reads the same in a directory that has an origin, but for a few gates:
+//!
+//! - `names_at_hand`: the directory's entries are taken over, and were seen outside lately
+//!   ([`gates`], [`seen`]).
+//! - `file_at_hand`: so are the attributes of the file.
+//! - `bytes_at_hand`: all bytes of the file are here ([`fetched`]).
+//! - `change_at_origin`: the name was changed outside ([`through`]).
+//! - `note_dirty`: the bytes are about to be changed here; they go back later ([`flush`]).
+//!
+//! Invariants:
+//! - A file is here as a whole or not at all. What is not here has no bytes in its record, and no
+//!   object. The object that is being filled has the mark that removes it until it is the file's.
+//! - A file is dirty, durably, before a change of its bytes is acknowledged, and before anybody has
+//!   leave to write its object. It is clean again when the keeper has said what the master copy is
+//!   then, and nothing was changed since the flush was begun.
+//! - Of a name, one thing at a time is done outside.
+//! - Nothing in such a directory is leased, delegated or read in the records: whoever wants to know
+//!   asks. So what was seen outside counts from the next request on.
+
+pub(crate) mod fetched;
+pub(crate) mod flush;
+pub(crate) mod gates;
+pub(crate) mod items;
+pub(crate) mod link;
+pub(crate) mod reports;
+pub(crate) mod seen;
+pub(crate) mod state;
+pub(crate) mod through;

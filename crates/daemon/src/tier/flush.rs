@@ -1,0 +1,155 @@
+//! Bytes that go back.
+//!
+//! Leave to write the object ends when a flush begins. Who writes from then on asks, and the file
+//! stays dirty. The keeper copies what there is to a name beside the master copy, looks whether
+//! that is still the one that was taken over, and puts the copy in its place. If it is another one,
+//! our bytes stay beside it, under a name that says so, and the file here is what is outside. An
+//! object that may be mapped is changed without anybody being asked: such a file stays dirty until
+//! the last flush.
+
+use std::sync::atomic::Ordering::Release;
+
+use mayfly_meta::{
+    key,
+    record::{Content, Master, Origin},
+};
+use mayfly_types::{Errno, FileId, FileKind, limits::TIER_FLUSHES_MAX};
+
+use crate::{
+    fault::Outcome,
+    shard::Shard,
+    tier::{
+        gates::master_of,
+        items::{End, Ending},
+        state::{
+            item::{Item, Work},
+            source::Note,
+            wanted::Wanted,
+        },
+    },
+};
+
+impl Shard {
+    /// Begins to write a file back; nothing when it is clean.
+    fn begin_flush(&mut self, file: FileId, last: bool) -> Outcome<Option<u64>> {
+        let Some(birth) = self.tier.dirty.get(&file).cloned() else { return Ok(None) };
+        let located = self.load_birth(file, &birth)?;
+        if !located.inode.origin.is_some_and(|origin| origin.dirty) {
+            self.forget_dirty(file)?;
+            return Ok(None);
+        }
+        let at = self.place_at_origin(&located.inode)?;
+        if self.tier.busy.contains_key(&at) {
+            return Err(Errno::EBUSY.into());
+        }
+        self.check_at_rest(file)?;
+        if let Content::Object(_) = located.inode.content
+            && let Some(entry) = self.files.opens.entry(file)
+        {
+            entry.grant_generation.fetch_add(1, Release);
+            self.files.opens.set_allowance(file, 0);
+        }
+        let item = Item::new(Work::Flush { file, at, last }, self.elapsed_ms());
+        Ok(Some(self.tier.begin(item)))
+    }
+
+    /// The keeper has written a file back, or could not.
+    pub(crate) fn flushed(&mut self, item: &Item, told: Ending) -> Outcome<End> {
+        let Work::Flush { file, at, last } = &item.work else { return Err(Errno::EIO.into()) };
+        let mut located = self.load_cached(*file, at)?;
+        let Some(origin) = located.inode.origin else { return Err(Errno::EIO.into()) };
+        match told {
+            Ending::Failed(errno) => Err(errno.into()),
+            Ending::Conflict { attr, copy } => {
+                self.note_conflict(item, origin.source, copy)?;
+                // What was written since goes the same way later.
+                if !item.rewritten {
+                    self.give_up_copy(located, at, &attr)?;
+                }
+                Ok(End::Conflict)
+            }
+            Ending::Done { seen, .. } => {
+                let attr = seen.attr;
+                if attr.kind != FileKind::Regular {
+                    return Err(Errno::EPROTO.into());
+                }
+                let dirty = item.rewritten || seen.same && !last;
+                let (mtime, size_bytes) = (attr.mtime, attr.size_bytes);
+                let after = Origin { mtime, size_bytes, dirty, ..origin };
+                self.set_origin(&mut located.inode, Some(after));
+                let master = master_of(&located.inode)?;
+                located.inode.residency = Master { ctime: attr.ctime, ..master }.encode();
+                if !dirty {
+                    self.forget_dirty(*file)?;
+                }
+                self.save(&located)?;
+                self.tier.know_file(*file, item.since_ms);
+                Ok(End::Flushed)
+            }
+        }
+    }
+
+    fn note_conflict(&mut self, item: &Item, source: u32, copy: Vec<u8>) -> Outcome<()> {
+        self.tier.last_conflict += 1;
+        let number = FileId(self.tier.last_conflict);
+        let path = item.path.clone();
+        let record = [&source.to_le_bytes()[..], &path, &[0], &copy].concat();
+        self.store.put(&key::numbered(key::CONFLICT, number), &record)?;
+        self.tier.note(Note { source, errno: 0, path, copy });
+        Ok(())
+    }
+
+    /// Something could not be done outside, and nobody but people may want to know.
+    pub(crate) fn note_failure(&mut self, item: &Item, errno: Errno) {
+        let told = matches!(item.work, Work::Flush { .. } | Work::Wanted(Wanted::Fetch(..)));
+        let Some(at) = item.names().into_iter().next().filter(|_| told) else { return };
+        if let Ok((source, path)) = self.path_at_origin(&at) {
+            let errno = errno.raw() as u32;
+            self.tier.note(Note { source, errno, path, copy: Vec::new() });
+        }
+    }
+
+    /// An item ended that somebody may have wanted flushed.
+    pub(crate) fn flush_ended(&mut self, number: u64, result: &Result<End, Errno>) {
+        for flush in &mut self.tier.flushes {
+            let Some(at) = flush.items.iter().position(|item| *item == number) else { continue };
+            flush.items.swap_remove(at);
+            match result {
+                Ok(End::Conflict) => flush.conflicts += 1,
+                Ok(_) => flush.flushed += 1,
+                Err(_) => flush.failed += 1,
+            }
+        }
+    }
+
+    /// Begins what is to be flushed next, and answers where all was.
+    pub(crate) fn go_on_flushing(&mut self) {
+        for at in 0..self.tier.flushes.len() {
+            while let Some(flush) = self.tier.flushes.get_mut(at)
+                && flush.items.len() < TIER_FLUSHES_MAX
+                && let Some(file) = flush.todo.pop_front()
+            {
+                let last = flush.last;
+                let begun = self.begin_flush(file, last);
+                let Some(flush) = self.tier.flushes.get_mut(at) else { break };
+                match begun {
+                    Ok(Some(number)) => flush.items.push(number),
+                    Ok(None) => {}
+                    Err(_) => flush.left += 1,
+                }
+            }
+        }
+        let done = |flush: &mut crate::tier::state::table::Flush| {
+            flush.items.is_empty() && flush.todo.is_empty()
+        };
+        let over: Vec<_> = self.tier.flushes.extract_if(.., done).collect();
+        for flush in over {
+            match self.tier_report(&flush) {
+                Ok(body) => self.answer_after_commit(flush.caller, 0, body),
+                Err(errno) => {
+                    self.answer_after_commit(flush.caller, errno.raw() as u32, Vec::new());
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,272 @@
+//! What an operation passes before it relies on what is here.
+
+use std::sync::atomic::Ordering::Relaxed;
+
+use mayfly_meta::{
+    key,
+    record::{Content, Inode, Master, Origin},
+};
+use mayfly_types::{Errno, FileId, FileKind};
+
+use crate::{
+    fault::{Fault, Outcome},
+    namespace::state::inode::Located,
+    shard::Shard,
+    tier::state::{
+        table::Known,
+        wanted::{At, Seen, Wanted},
+    },
+};
+
+const O_ACCMODE: u32 = 0o3;
+const O_TRUNC: u32 = 0o1000;
+const O_PATH: u32 = 0o10_000_000;
+
+/// What is kept of the master copy besides the [`Origin`].
+pub(crate) fn master_of(inode: &Inode) -> Outcome<Master> {
+    Ok(Master::decode(&inode.residency)?)
+}
+
+/// How many bytes of a master copy are here.
+pub(crate) fn bytes_here(kind: FileKind, origin: &Origin) -> u64 {
+    if kind == FileKind::Regular && origin.resident { origin.size_bytes } else { 0 }
+}
+
+/// Whether the inode stands for bytes that are not here.
+pub(crate) fn is_absent(inode: &Inode) -> bool {
+    inode.kind() == FileKind::Regular && inode.origin.is_some_and(|origin| !origin.resident)
+}
+
+impl Shard {
+    /// Whether the instance has origins.
+    pub(crate) fn has_tier(&self) -> bool {
+        !self.tier.sources.is_empty()
+    }
+
+    pub(crate) fn elapsed_ms(&self) -> u64 {
+        let now = self.clock.elapsed();
+        now.seconds.unsigned_abs() * 1000 + u64::from(now.nanoseconds / 1_000_000)
+    }
+
+    /// The entries of the directory are what they were outside lately.
+    pub(crate) fn names_at_hand(&mut self, directory: FileId) -> Outcome<()> {
+        if !self.has_tier() {
+            return Ok(());
+        }
+        let now_ms = self.elapsed_ms();
+        match self.tier.directories.get(&directory) {
+            Some(Known::Plain) => return Ok(()),
+            Some(Known::At(seen_ms)) if self.tier.is_valid(*seen_ms, now_ms) => return Ok(()),
+            _ => {}
+        }
+        let wanted = Wanted::Look(directory);
+        if let Some(done) = self.was_done(&wanted) {
+            return Ok(done.map(drop)?);
+        }
+        // What is not there, or no directory, is for others to say.
+        let Ok(Located { inode, .. }) = self.load_own(directory) else { return Ok(()) };
+        if inode.links == 0 || !matches!(inode.content, Content::Directory(_)) {
+            return Ok(());
+        }
+        if inode.origin.is_none() {
+            self.tier.know_directory(directory, Known::Plain);
+            return Ok(());
+        }
+        if !inode.unlisted && self.tier.valid_ms.is_none() {
+            self.tier.know_directory(directory, Known::At(now_ms));
+            return Ok(());
+        }
+        Err(Fault::Outside(Box::new(wanted)))
+    }
+
+    /// The attributes of the file are what they were outside lately.
+    pub(crate) fn file_at_hand(&mut self, inode: &Inode) -> Outcome<()> {
+        if inode.origin.is_none() || inode.links == 0 {
+            return Ok(());
+        }
+        let now_ms = self.elapsed_ms();
+        let seen_ms = self.tier.files.get(&inode.id);
+        if self.tier.valid_ms.is_none()
+            || seen_ms.is_some_and(|seen_ms| self.tier.is_valid(*seen_ms, now_ms))
+        {
+            return Ok(());
+        }
+        let wanted = Wanted::Check(inode.id, self.place_at_origin(inode)?);
+        match self.was_done(&wanted) {
+            Some(done) => Ok(done.map(drop)?),
+            None => Err(Fault::Outside(Box::new(wanted))),
+        }
+    }
+
+    /// All bytes of the file are here.
+    pub(crate) fn bytes_at_hand(&mut self, inode: &Inode) -> Outcome<()> {
+        if !is_absent(inode) {
+            return Ok(());
+        }
+        if inode.links == 0 {
+            // It was removed outside before anybody had read it.
+            return Err(Errno::ESTALE.into());
+        }
+        let wanted = Wanted::Fetch(inode.id, self.place_at_origin(inode)?);
+        match self.was_done(&wanted) {
+            Some(Err(errno)) => Err(errno.into()),
+            // It has changed once more since.
+            Some(Ok(_)) if self.run.outside.begun_anew => Err(Errno::EIO.into()),
+            Some(Ok(_)) => {
+                self.run.outside.done.retain(|(done, _)| *done != wanted);
+                self.run.outside.begun_anew = true;
+                Err(Fault::Outside(Box::new(wanted)))
+            }
+            None => Err(Fault::Outside(Box::new(wanted))),
+        }
+    }
+
+    /// The origin lets its files be changed.
+    pub(crate) fn check_writable(&self, inode: &Inode) -> Outcome<()> {
+        let source = inode.origin.and_then(|origin| self.tier.sources.get(origin.source as usize));
+        match source {
+            Some(source) if source.read_only => Err(Errno::EROFS.into()),
+            _ => Ok(()),
+        }
+    }
+
+    /// The same for an open with these flags.
+    pub(crate) fn check_writable_by(&self, inode: &Inode, flags: u32) -> Outcome<()> {
+        let writes = flags & O_ACCMODE != 0 || flags & O_TRUNC != 0;
+        let kind = inode.kind();
+        if flags & O_PATH != 0 || !writes || kind != FileKind::Regular {
+            return Ok(());
+        }
+        self.check_writable(inode)
+    }
+
+    /// The bytes of the file are about to change. Everything was checked.
+    pub(crate) fn note_dirty(&mut self, located: &mut Located) -> Outcome<()> {
+        let Some(origin) = located.inode.origin.filter(|_| located.inode.links > 0) else {
+            return Ok(());
+        };
+        self.check_writable(&located.inode)?;
+        let at = self.place_at_origin(&located.inode)?;
+        let flush = self.tier.busy.get(&at).and_then(|flush| self.tier.items.get_mut(flush));
+        flush.into_iter().for_each(|item| item.rewritten = true);
+        if origin.dirty {
+            return Ok(());
+        }
+        let id = located.inode.id;
+        let birth = located.birth();
+        self.store.put(&key::numbered(key::DIRTY, id), &birth.encode())?;
+        self.tier.dirty.insert(id, birth);
+        self.show_dirty();
+        self.set_origin(&mut located.inode, Some(Origin { dirty: true, ..origin }));
+        self.save(located)
+    }
+
+    /// All bytes of the file are about to go, whether they are here or not.
+    pub(crate) fn note_dirty_whole(&mut self, located: &mut Located) -> Outcome<()> {
+        let inode = &mut located.inode;
+        if let Some(origin) = inode.origin.filter(|_| is_absent(inode)) {
+            inode.size_bytes = 0;
+            self.set_origin(&mut located.inode, Some(Origin { resident: true, ..origin }));
+        }
+        self.note_dirty(located)
+    }
+
+    /// The file is clean, or gone.
+    pub(crate) fn forget_dirty(&mut self, id: FileId) -> Outcome<()> {
+        if self.tier.dirty.remove(&id).is_some() {
+            self.store.delete(&key::numbered(key::DIRTY, id))?;
+            self.show_dirty();
+        }
+        Ok(())
+    }
+
+    pub(crate) fn show_dirty(&self) {
+        self.node.head.tier.dirty.store(self.tier.dirty.len() as u32, Relaxed);
+    }
+
+    /// What was done for this run of what it wants.
+    pub(crate) fn was_done(&self, wanted: &Wanted) -> Option<Result<Seen, Errno>> {
+        let found = self.run.outside.done.iter().find(|(done, _)| done == wanted);
+        found.map(|(_, result)| *result)
+    }
+
+    /// Under which name the file is outside.
+    pub(crate) fn place_at_origin(&self, inode: &Inode) -> Outcome<At> {
+        if let Content::Directory(node) = &inode.content {
+            return Ok(match self.is_link_root(inode.id) {
+                true => (inode.id, Vec::new()),
+                false => (node.parent, node.name.clone()),
+            });
+        }
+        let master = master_of(inode)?;
+        Ok((master.parent, master.name))
+    }
+
+    /// Whether the directory is the one that shows an origin.
+    pub(crate) fn is_link_root(&self, directory: FileId) -> bool {
+        self.tier.sources.iter().any(|source| source.root == directory)
+    }
+
+    /// The origin of a directory.
+    pub(crate) fn source_of(&mut self, directory: FileId) -> Outcome<Option<u32>> {
+        if !self.has_tier() || self.tier.directories.get(&directory) == Some(&Known::Plain) {
+            return Ok(None);
+        }
+        Ok(self.load_own(directory)?.inode.origin.map(|origin| origin.source))
+    }
+
+    /// The path of a place from its origin, and which that is.
+    pub(crate) fn path_at_origin(&mut self, at: &At) -> Outcome<(u32, Vec<u8>)> {
+        let (mut directory, mut names) = (at.0, vec![at.1.clone()]);
+        loop {
+            let root = self.tier.sources.iter().position(|source| source.root == directory);
+            if let Some(source) = root {
+                names.retain(|name| !name.is_empty());
+                names.reverse();
+                return Ok((source as u32, names.join(&b'/')));
+            }
+            let located = self.load_own(directory)?;
+            if located.inode.links == 0 || directory == FileId::ROOT {
+                return Err(Errno::ENOENT.into());
+            }
+            let node = located.directory()?;
+            names.push(node.name.clone());
+            directory = node.parent;
+        }
+    }
+
+    /// Changes what an inode says of its master copy, with what is counted of it.
+    pub(crate) fn set_origin(&mut self, inode: &mut Inode, origin: Option<Origin>) {
+        let had = std::mem::replace(&mut inode.origin, origin);
+        for (origin, is_more) in [(had, false), (origin, true)] {
+            let Some(origin) = origin else { continue };
+            let Some(source) = self.tier.sources.get_mut(origin.source as usize) else { continue };
+            let bytes = bytes_here(inode.kind(), &origin);
+            if is_more {
+                (source.files, source.cached_bytes) =
+                    (source.files + 1, source.cached_bytes + bytes);
+            } else {
+                source.files = source.files.saturating_sub(1);
+                source.cached_bytes = source.cached_bytes.saturating_sub(bytes);
+            }
+        }
+    }
+
+    /// The last name of the file is gone, outside too. One of which bytes are here is like any
+    /// other from now on. One of which none are never gets them.
+    pub(crate) fn leave_tier(&mut self, inode: &mut Inode) -> Outcome<()> {
+        let Some(origin) = inode.origin else { return Ok(()) };
+        self.forget_dirty(inode.id)?;
+        self.tier.files.remove(&inode.id);
+        self.tier.directories.remove(&inode.id);
+        let absent = is_absent(inode);
+        self.set_origin(inode, None);
+        if absent {
+            inode.origin = Some(origin);
+        } else {
+            inode.residency = Vec::new();
+            inode.unlisted = false;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,381 @@
+//! Handing work to the keeper, and taking it back.
+//!
+//! A keeper's request waits until there is something to do. What it was given is its own until it
+//! has said what came of it, or its session ends: then another one gets it, told that it may have
+//! been done before. A daemon that dies forgets its items; who waits asks again, and a note says
+//! which changes of names may have been made (`key::THROUGH`). Nothing is handed out before the
+//! commit of what it rests on.
+
+use mayfly_meta::{
+    key,
+    record::{Begun, Content},
+};
+use mayfly_object::ObjectId;
+use mayfly_types::{
+    Attr, Errno, FileId, SessionId,
+    limits::{LANES, TIER_ITEM_SECONDS, TIER_ITEMS_MAX, TIER_LISTING_BYTES_MAX},
+};
+use mayfly_wire::{
+    TierDone, TierItem,
+    tier::{NO_ATTR, TIER_CONFLICT, errno_of},
+};
+
+use crate::{
+    api::Caller,
+    fault::{Outcome, Served},
+    files::state::background::encoded,
+    namespace::state::inode::Located,
+    shard::{Shard, state::task::Task},
+    tier::{
+        gates::master_of,
+        state::item::{Item, Work},
+        state::wanted::{At, Change, Seen, Wanted},
+    },
+};
+
+/// What the keeper has said of an item.
+pub(crate) enum Ending {
+    Done { seen: Seen, bytes: Vec<u8> },
+    Conflict { attr: Attr, copy: Vec<u8> },
+    Failed(Errno),
+}
+
+impl Shard {
+    /// Puts a task aside until something was done outside.
+    pub(crate) fn wait_for_origin(&mut self, task: Task, wanted: Wanted) -> Result<(), Errno> {
+        let run = std::mem::take(&mut self.run);
+        let in_the_way = match &wanted {
+            Wanted::Look(directory) => self.tier.looks.get(directory).copied(),
+            Wanted::Change(at, Change::Rename { to, .. }) => {
+                self.tier.in_the_way(&[at.clone(), to.clone()])
+            }
+            other => other.at().and_then(|at| self.tier.busy.get(at).copied()),
+        };
+        if let Some(item) = in_the_way.and_then(|number| self.tier.items.get_mut(&number)) {
+            let same = matches!(&item.work, Work::Wanted(other) if *other == wanted);
+            item.waiting.push((task, run, same && wanted.is_shared()));
+            return Ok(());
+        }
+        if self.tier.items.len() >= TIER_ITEMS_MAX {
+            return Err(Errno::EAGAIN);
+        }
+        let mut item = Item::new(Work::Wanted(wanted), self.elapsed_ms());
+        match &item.work {
+            Work::Wanted(Wanted::Fetch(file, at)) => {
+                let object = self.object_to_fetch(*file, at).map_err(|fault| fault.errno())?;
+                item.object = Some(object);
+            }
+            Work::Wanted(Wanted::Change(..)) => {
+                if let Task::Request { caller, .. } = &task {
+                    item.owner = Some(*caller);
+                    item.again = self.note_change(*caller, item.names())?;
+                }
+            }
+            Work::Wanted(_) | Work::Flush { .. } => {}
+        }
+        item.waiting.push((task, run, true));
+        self.tier.begin(item);
+        self.hand_out_items();
+        Ok(())
+    }
+
+    /// A request changes names outside; whether it may have done so before.
+    fn note_change(&mut self, caller: Caller, names: Vec<At>) -> Result<bool, Errno> {
+        let begun = self.tier.begun.remove(&(caller.session, caller.lane));
+        let again = begun.is_some_and(|begun| begun.request_id == caller.request_id);
+        let begun = Begun { request_id: caller.request_id, names };
+        let key = key::numbered(key::THROUGH, lane_of(caller.session, caller.lane));
+        let noted = self.store.put(&key, &begun.encode());
+        noted.map_err(|error| crate::fault::store_failed(&error))?;
+        Ok(again)
+    }
+
+    /// A request has ended that may have changed names outside, and they are changed here too.
+    pub(crate) fn change_is_known(&mut self, caller: Caller) {
+        self.tier.begun.remove(&(caller.session, caller.lane));
+        let key = key::numbered(key::THROUGH, lane_of(caller.session, caller.lane));
+        if let Err(error) = self.store.delete(&key) {
+            crate::fault::store_failed(&error);
+        }
+    }
+
+    /// A session is over, of a process or of the keeper.
+    pub(crate) fn tier_session_ended(&mut self, session: SessionId) {
+        if !self.has_tier() {
+            return;
+        }
+        self.tier.keeper_ended(session);
+        self.tier.flushes.retain(|flush| flush.caller.session != session);
+        for lane in 0..LANES as u32 {
+            self.change_is_known(Caller { session, lane, request_id: 0 });
+        }
+        self.hand_out_items();
+    }
+
+    /// The keeper wants something to do.
+    pub(crate) fn tier_work(&mut self, caller: Caller) -> Served {
+        self.tier.idle.retain(|idle| (idle.session, idle.lane) != (caller.session, caller.lane));
+        self.tier.idle.push_back(caller);
+        self.hand_out_items();
+        Served::Pending
+    }
+
+    /// Hands out what there is to do.
+    pub(crate) fn hand_out_items(&mut self) {
+        while !self.tier.idle.is_empty()
+            && let Some(number) = self.tier.queue.pop_front()
+        {
+            match self.encode_item(number) {
+                Ok(body) => {
+                    let Some(caller) = self.tier.idle.pop_front() else { return };
+                    if let Some(item) = self.tier.items.get_mut(&number) {
+                        item.holder = Some(caller.session);
+                    }
+                    self.answer_after_commit(caller, 0, body);
+                }
+                Err(fault) => self.finish_item(number, Ending::Failed(fault.errno())),
+            }
+        }
+    }
+
+    /// The place that an item is about.
+    fn place_of_item(&mut self, number: u64) -> Outcome<At> {
+        let item = self.tier.items.get(&number).ok_or(Errno::ESTALE)?;
+        match &item.work {
+            Work::Wanted(Wanted::Look(directory)) => {
+                let inode = self.load_own(*directory)?.inode;
+                self.place_at_origin(&inode)
+            }
+            Work::Wanted(wanted) => Ok(wanted.at().cloned().ok_or(Errno::EIO)?),
+            Work::Flush { at, .. } => Ok(at.clone()),
+        }
+    }
+
+    fn encode_item(&mut self, number: u64) -> Outcome<Vec<u8>> {
+        let at = self.place_of_item(number)?;
+        let (source, path) = self.path_at_origin(&at)?;
+        let item = self.tier.items.get_mut(&number).ok_or(Errno::ESTALE)?;
+        item.path.clone_from(&path);
+        let (what, again, object, work) = (item.what(), item.again, item.object, item.work.clone());
+        let mut told = TierItem {
+            number,
+            source,
+            what,
+            again,
+            file: FileId::NONE,
+            path: &path,
+            other: b"",
+            bytes: b"",
+            which: 0,
+            known: NO_ATTR,
+            attr: NO_ATTR,
+        };
+        let (mut other, mut bytes) = (Vec::new(), Vec::new());
+        match &work {
+            Work::Wanted(Wanted::Look(directory)) => {
+                let inode = self.load_own(*directory)?.inode;
+                if !inode.unlisted {
+                    told.known = known_of(&Located { inode, fused: None })?;
+                }
+            }
+            Work::Wanted(Wanted::Check(file, at) | Wanted::Fetch(file, at)) => {
+                told.file = *file;
+                told.known = known_of(&self.load_cached(*file, at)?)?;
+                other = object.map_or_else(Vec::new, |object| object.path().into_bytes());
+            }
+            Work::Flush { file, at, .. } => {
+                let located = self.load_cached(*file, at)?;
+                (told.file, told.known) = (*file, known_of(&located)?);
+                told.attr = self.attr_from(&settled(&located), None, &Default::default())?;
+                told.which = u32::from(located.inode.unsettled);
+                match &located.inode.content {
+                    Content::Inline(content) => bytes.clone_from(content),
+                    Content::Object(generation) => {
+                        let object = ObjectId { file: *file, generation: *generation };
+                        other = object.path().into_bytes();
+                    }
+                    _ => return Err(Errno::EINVAL.into()),
+                }
+            }
+            Work::Wanted(Wanted::Change(at, change)) => {
+                other = self.encode_change(at, change, &mut told)?;
+            }
+        }
+        (told.other, told.bytes) = (&other, &bytes);
+        Ok(encoded(path.len() + other.len() + bytes.len() + 512, &told)?)
+    }
+
+    fn encode_change(
+        &mut self,
+        at: &At,
+        change: &Change,
+        told: &mut TierItem<'_>,
+    ) -> Outcome<Vec<u8>> {
+        match change {
+            Change::Create { mode } | Change::MakeDirectory { mode } => told.attr.mode = *mode,
+            Change::Symlink { target } => return Ok(target.clone()),
+            Change::Remove | Change::RemoveDirectory => {}
+            Change::Rename { to, flags } => {
+                told.which = *flags;
+                if let Some((id, _)) = self.lookup_here(at)? {
+                    told.known = known_of(&self.load_cached(id, at)?)?;
+                }
+                return Ok(self.path_at_origin(to)?.1);
+            }
+            Change::SetAttr { which, mode, uid, gid, atime, mtime } => {
+                told.which = *which;
+                (told.attr.mode, told.attr.uid, told.attr.gid) = (*mode, *uid, *gid);
+                (told.attr.atime, told.attr.mtime) = (*atime, *mtime);
+                let found = match at.1.is_empty() {
+                    true => Some(at.0),
+                    false => self.lookup_here(at)?.map(|(id, _)| id),
+                };
+                if let Some(id) = found {
+                    told.known = known_of(&self.load_cached(id, at)?)?;
+                }
+            }
+        }
+        Ok(Vec::new())
+    }
+
+    /// The file that stands under a name of a directory that has an origin.
+    pub(crate) fn load_cached(&mut self, id: FileId, at: &At) -> Outcome<Located> {
+        self.load_under(id, at.0, key::cookie(at.0, &at.1), at.1.clone())
+    }
+
+    /// The keeper says what came of an item.
+    pub(crate) fn tier_done(&mut self, caller: Caller, done: &TierDone<'_>) -> Outcome<Served> {
+        let item = self.tier.items.get_mut(&done.number).ok_or(Errno::ESTALE)?;
+        if item.holder != Some(caller.session) {
+            return Err(Errno::ESTALE.into());
+        }
+        if item.pieces.len() + done.bytes.len() > TIER_LISTING_BYTES_MAX {
+            self.finish_item(done.number, Ending::Failed(Errno::EFBIG));
+            return Err(Errno::EFBIG.into());
+        }
+        item.pieces.extend_from_slice(done.bytes);
+        if done.more {
+            return Ok(Served::Replied);
+        }
+        let bytes = std::mem::take(&mut item.pieces);
+        let told = match done.status {
+            0 => Ending::Done { seen: Seen { attr: done.attr, same: done.same }, bytes },
+            TIER_CONFLICT => Ending::Conflict { attr: done.attr, copy: bytes },
+            status => Ending::Failed(errno_of(status)),
+        };
+        self.finish_item(done.number, told);
+        Ok(Served::Replied)
+    }
+
+    /// Whether the item was done at a path that is another one now, since a directory above it was
+    /// moved.
+    fn was_moved(&mut self, number: u64) -> bool {
+        let Ok(at) = self.place_of_item(number) else { return false };
+        let Ok((_, path)) = self.path_at_origin(&at) else { return false };
+        self.tier.items.get(&number).is_some_and(|item| item.path != path)
+    }
+
+    /// An item ends: what it has brought is taken in, and who waits goes on.
+    pub(crate) fn finish_item(&mut self, number: u64, told: Ending) {
+        if matches!(told, Ending::Failed(Errno::ENOENT | Errno::ENOTDIR)) && self.was_moved(number)
+        {
+            if let Some(item) = self.tier.items.get_mut(&number) {
+                item.holder = None;
+            }
+            self.tier.queue.push_back(number);
+            self.hand_out_items();
+            return;
+        }
+        let Some(item) = self.tier.end(number) else { return };
+        let result = self.take_in(&item, told);
+        self.flush_ended(number, &result);
+        let Item { work, waiting, .. } = item;
+        for (task, mut run, shares) in waiting {
+            if let (true, Work::Wanted(wanted)) = (shares, &work) {
+                run.outside.done.push((wanted.clone(), result.map_or_else(Err, |end| end.seen())));
+            }
+            self.run_later(task, run);
+        }
+        self.go_on_flushing();
+        self.hand_out_items();
+    }
+
+    fn take_in(&mut self, item: &Item, told: Ending) -> Result<End, Errno> {
+        let result = match (&item.work, told) {
+            (Work::Flush { .. }, told) => self.flushed(item, told),
+            (Work::Wanted(Wanted::Look(directory)), Ending::Done { seen, bytes }) => {
+                self.take_listing(*directory, item, seen, &bytes).map(|()| End::Seen(seen))
+            }
+            (Work::Wanted(Wanted::Check(file, at)), told) => self.checked(*file, at, item, told),
+            (Work::Wanted(Wanted::Fetch(file, at)), told) => self.fetched(*file, at, item, told),
+            (Work::Wanted(Wanted::Change(..)), Ending::Done { seen, .. }) => Ok(End::Seen(seen)),
+            (Work::Wanted(_), Ending::Conflict { .. }) => Err(Errno::EPROTO.into()),
+            (Work::Wanted(_), Ending::Failed(errno)) => Err(errno.into()),
+        };
+        result.map_err(|fault| {
+            let errno = fault.errno();
+            self.note_failure(item, errno);
+            errno
+        })
+    }
+
+    /// Who has waited for too long is told so. What the keeper is at stays its own.
+    pub(crate) fn end_late_items(&mut self) {
+        let now_ms = self.elapsed_ms();
+        let late = |item: &Item| now_ms.saturating_sub(item.since_ms) > TIER_ITEM_SECONDS * 1000;
+        // They are in the order in which they were begun.
+        let late: Vec<u64> =
+            self.tier.items.iter().take_while(|(_, item)| late(item)).map(|of| *of.0).collect();
+        for number in late {
+            let Some(item) = self.tier.items.get_mut(&number) else { continue };
+            if item.holder.is_none() {
+                self.finish_item(number, Ending::Failed(Errno::ETIMEDOUT));
+                continue;
+            }
+            let (work, waiting) = (&item.work, std::mem::take(&mut item.waiting));
+            let wanted = if let Work::Wanted(wanted) = work { Some(wanted.clone()) } else { None };
+            for (task, mut run, _) in waiting {
+                if let Some(wanted) = &wanted {
+                    run.outside.done.push((wanted.clone(), Err(Errno::ETIMEDOUT)));
+                }
+                self.run_later(task, run);
+            }
+        }
+    }
+}
+
+/// A lane as the number of a record.
+fn lane_of(session: SessionId, lane: u32) -> FileId {
+    FileId(u64::from(session.0) << 32 | u64::from(lane))
+}
+
+/// How an item ended that did not fail.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum End {
+    Seen(Seen),
+    Flushed,
+    Conflict,
+}
+
+impl End {
+    fn seen(self) -> Result<Seen, Errno> {
+        match self {
+            End::Seen(seen) => Ok(seen),
+            End::Flushed | End::Conflict => Err(Errno::EIO),
+        }
+    }
+}
+
+/// The inode as if nobody had leave to write its object.
+fn settled(located: &Located) -> mayfly_meta::record::Inode {
+    mayfly_meta::record::Inode { unsettled: false, ..(*located.inode).clone() }
+}
+
+/// What is known of a master copy, as the keeper is told of it.
+fn known_of(located: &Located) -> Outcome<Attr> {
+    let inode = &located.inode;
+    let Some(origin) = inode.origin else { return Ok(NO_ATTR) };
+    let ctime = master_of(inode)?.ctime;
+    let (kind, mtime, size_bytes) = (inode.kind(), origin.mtime, origin.size_bytes);
+    Ok(Attr { kind, mtime, ctime, size_bytes, ..NO_ATTR })
+}

@@ -1,0 +1,172 @@
+//! The directories that show origins, when a daemon begins.
+
+use mayfly_meta::{
+    Scan, key,
+    record::{Begun, BirthKey, Dentry, Inode, Master, Origin},
+};
+use mayfly_transport_shm::layout::FILE_APPEND_BY_REQUEST;
+use mayfly_types::{Errno, FileId, FileKind, SessionId, Timestamp};
+
+use crate::{
+    fault::{Fault, Outcome},
+    namespace::state::{
+        inode::Ownership,
+        walk::{Last, Place},
+    },
+    shard::{OpenError, Shard},
+    tier::{
+        gates::bytes_here,
+        state::source::{Link, Note, Source},
+    },
+};
+
+/// What is counted of the origins: files, and bytes that are here.
+type Counted = Vec<(u64, u64)>;
+
+fn count(counted: &mut Counted, inode: &Inode) {
+    let Some(origin) = inode.origin.filter(|_| inode.links > 0) else { return };
+    if let Some((files, bytes)) = counted.get_mut(origin.source as usize) {
+        *files += 1;
+        *bytes += bytes_here(inode.kind(), &origin);
+    }
+}
+
+impl Shard {
+    /// The instance has these origins, which were the same when it was begun. What was seen of them
+    /// is believed for `valid_ms`, or for ever. Before the first request.
+    ///
+    /// # Errors
+    /// [`OpenError`]; ENOTDIR where a directory cannot be.
+    pub fn link_origins(&mut self, links: &[Link], valid_ms: Option<u64>) -> Result<(), OpenError> {
+        if links.is_empty() {
+            return Ok(());
+        }
+        if !self.place.alone {
+            return Err(OpenError::Failed(Errno::EOPNOTSUPP));
+        }
+        self.look_at_clocks();
+        let roots = (0..).zip(links).map(|(source, link)| self.link_one(source, link));
+        let roots = roots.collect::<Outcome<Vec<FileId>>>()?;
+        let counted = self.count_origins(links.len())?;
+        let sources = links.iter().zip(roots).zip(counted);
+        self.tier.sources = sources
+            .map(|((link, root), (files, cached_bytes))| Source {
+                read_only: link.read_only,
+                root,
+                files,
+                cached_bytes,
+                conflicts: 0,
+                errors: 0,
+            })
+            .collect();
+        self.tier.valid_ms = valid_ms;
+        self.tier.last = u64::from(self.counters().restarts) << 32;
+        self.take_up_dirty()?;
+        self.take_up_changes()?;
+        self.take_up_conflicts()?;
+        self.take_up_appenders()?;
+        self.commit().map_err(OpenError::Failed)?;
+        Ok(())
+    }
+
+    /// The directory that shows the origin.
+    fn link_one(&mut self, source: u32, link: &Link) -> Outcome<FileId> {
+        let mut directory = FileId::ROOT;
+        for name in link.path.split(|byte| *byte == b'/').filter(|name| !name.is_empty()) {
+            directory = match self.lookup(directory, name)? {
+                Some((id, FileKind::Directory)) => id,
+                Some(_) => return Err(Errno::ENOTDIR.into()),
+                None => {
+                    let place = new_place(directory, name);
+                    let parent = self.load_parent(directory)?;
+                    let owner =
+                        Ownership { mode: 0o755, uid: self.config.uid, gid: self.config.gid };
+                    self.add_directory(&place, parent, owner)?
+                }
+            };
+        }
+        let mut located = self.load_own(directory)?;
+        if located.inode.origin.is_none() {
+            let mtime = Timestamp::default();
+            let origin = Origin { source, mtime, size_bytes: 0, resident: false, dirty: false };
+            located.inode.origin = Some(origin);
+            located.inode.residency = Master::default().encode();
+            located.inode.unlisted = true;
+            self.save(&located)?;
+        }
+        Ok(directory)
+    }
+
+    fn count_origins(&mut self, sources: usize) -> Result<Counted, OpenError> {
+        let mut counted = vec![(0, 0); sources];
+        self.store.scan(&[key::DENTRY], &[key::DENTRY], &mut |_, record| {
+            if let Ok(Dentry::Fused(inode)) = Dentry::decode(record) {
+                count(&mut counted, &inode);
+            }
+            Scan::More
+        })?;
+        self.store.scan(&[key::INODE], &[key::INODE], &mut |_, record| {
+            if let Ok(inode) = Inode::decode_own(record) {
+                count(&mut counted, &inode);
+            }
+            Scan::More
+        })?;
+        Ok(counted)
+    }
+
+    fn take_up_dirty(&mut self) -> Result<(), OpenError> {
+        for (id, record) in self.marks(key::DIRTY)? {
+            self.tier.dirty.insert(id, BirthKey::decode(&record)?);
+        }
+        self.show_dirty();
+        Ok(())
+    }
+
+    /// Changes that were begun outside by requests which may come again.
+    fn take_up_changes(&mut self) -> Result<(), OpenError> {
+        for (of, record) in self.marks(key::THROUGH)? {
+            let (session, lane) = (SessionId((of.0 >> 32) as u32), of.0 as u32);
+            if self.sessions.contains_key(&session) {
+                self.tier.begun.insert((session, lane), Begun::decode(&record)?);
+            } else {
+                self.store.delete(&key::numbered(key::THROUGH, of))?;
+            }
+        }
+        Ok(())
+    }
+
+    fn take_up_conflicts(&mut self) -> Result<(), OpenError> {
+        for (number, record) in self.marks(key::CONFLICT)? {
+            self.tier.last_conflict = self.tier.last_conflict.max(number.0);
+            let Some((source, names)) = record.split_first_chunk() else { continue };
+            let source = u32::from_le_bytes(*source);
+            let mut names = names.split(|byte| *byte == 0).map(<[u8]>::to_vec);
+            let (path, copy) = (names.next().unwrap_or_default(), names.next().unwrap_or_default());
+            self.tier.note(Note { source, errno: 0, path, copy });
+        }
+        Ok(())
+    }
+
+    /// Files that were open when the last daemon died: nobody appends to them by itself.
+    fn take_up_appenders(&mut self) -> Result<(), Fault> {
+        let open: Vec<FileId> = self.files.opens.files().map(|(id, _)| id).collect();
+        for id in open {
+            if self.load_open(id)?.inode.origin.is_some() {
+                self.files.opens.set_flag(id, FILE_APPEND_BY_REQUEST);
+            }
+        }
+        Ok(())
+    }
+}
+
+/// A place for a new name.
+pub(crate) fn new_place(directory: FileId, name: &[u8]) -> Place {
+    Place {
+        directory,
+        name: name.to_vec(),
+        cookie: key::cookie(directory, name),
+        last: Last::Name,
+        slash: false,
+        found: None,
+    }
+}

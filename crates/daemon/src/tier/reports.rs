@@ -1,0 +1,143 @@
+//! What people are told of the tier, and ask of it.
+
+use std::collections::VecDeque;
+
+use mayfly_types::{Errno, FileId, limits::TRANSFER_BYTES_MAX};
+use mayfly_wire::{
+    TierAsk, TierTold, Writer,
+    tier::{TIER_FLUSH_LAST, TIER_FLUSH_NOW, TIER_STATUS, TierNote, TierSource, pack},
+};
+
+use crate::{
+    api::Caller,
+    fault::{Outcome, Served},
+    files::state::background::encoded,
+    shard::Shard,
+    tier::state::{
+        item::Work,
+        table::Flush,
+        wanted::{At, Wanted},
+    },
+};
+
+impl Shard {
+    pub(crate) fn tier_ask(
+        &mut self,
+        caller: Caller,
+        ask: &TierAsk<'_>,
+        to: &mut Writer<'_>,
+    ) -> Outcome<Served> {
+        let mut flush = Flush {
+            caller,
+            last: ask.what == TIER_FLUSH_LAST,
+            todo: VecDeque::new(),
+            items: Vec::new(),
+            flushed: 0,
+            failed: 0,
+            conflicts: 0,
+            left: 0,
+        };
+        match ask.what {
+            TIER_STATUS => {
+                to.put(&self.tier_report(&flush)?)?;
+                return Ok(Served::Replied);
+            }
+            TIER_FLUSH_NOW | TIER_FLUSH_LAST => {}
+            _ => return Err(Errno::EINVAL.into()),
+        }
+        for file in self.tier.dirty.keys().copied().collect::<Vec<_>>() {
+            if self.is_at_or_below(file, ask.path)? {
+                flush.todo.push_back(file);
+            }
+        }
+        self.tier.flushes.push(flush);
+        self.go_on_flushing();
+        self.hand_out_items();
+        Ok(Served::Pending)
+    }
+
+    /// Whether a dirty file is what a path of the instance names, or is below it.
+    fn is_at_or_below(&mut self, file: FileId, path: &[u8]) -> Outcome<bool> {
+        let Some(birth) = self.tier.dirty.get(&file).cloned() else { return Ok(false) };
+        let wanted: Vec<&[u8]> =
+            path.split(|byte| *byte == b'/').filter(|name| !name.is_empty()).collect();
+        if wanted.is_empty() {
+            return Ok(true);
+        }
+        let inode = self.load_birth(file, &birth)?.inode;
+        let names = self.names_from_root(&self.place_at_origin(&inode)?)?;
+        Ok(names.len() >= wanted.len() && names.iter().zip(&wanted).all(|(name, to)| name == to))
+    }
+
+    fn names_from_root(&mut self, at: &At) -> Outcome<Vec<Vec<u8>>> {
+        let (mut directory, mut names) = (at.0, vec![at.1.clone()]);
+        while directory != FileId::ROOT {
+            let located = self.load_own(directory)?;
+            let node = located.directory()?;
+            names.push(node.name.clone());
+            directory = node.parent;
+        }
+        names.reverse();
+        Ok(names)
+    }
+
+    /// How things are, and what a flush has come to.
+    pub(crate) fn tier_report(&mut self, flush: &Flush) -> Result<Vec<u8>, Errno> {
+        let mut sources: Vec<TierSource> = (0..)
+            .zip(&self.tier.sources)
+            .map(|(source, of)| TierSource {
+                source,
+                files: of.files,
+                cached_bytes: of.cached_bytes,
+                dirty_files: 0,
+                dirty_bytes: 0,
+                fetching: 0,
+                conflicts: of.conflicts,
+                errors: of.errors,
+            })
+            .collect();
+        let dirty: Vec<_> =
+            self.tier.dirty.iter().map(|(id, birth)| (*id, birth.clone())).collect();
+        for (id, birth) in dirty {
+            let Ok(located) = self.load_birth(id, &birth) else { continue };
+            let size_bytes = self.size_of(&located.inode).unwrap_or(located.inode.size_bytes);
+            let source = located.inode.origin.map_or(u32::MAX, |origin| origin.source);
+            if let Some(source) = sources.get_mut(source as usize) {
+                source.dirty_files += 1;
+                source.dirty_bytes += size_bytes;
+            }
+        }
+        let fetches = self.tier.items.values().filter_map(|item| match &item.work {
+            Work::Wanted(Wanted::Fetch(_, at)) => Some(at.clone()),
+            _ => None,
+        });
+        for at in fetches.collect::<Vec<_>>() {
+            if let Ok((source, _)) = self.path_at_origin(&at)
+                && let Some(source) = sources.get_mut(source as usize)
+            {
+                source.fetching += 1;
+            }
+        }
+        let (mut packed, mut used) = (vec![0; TRANSFER_BYTES_MAX / 4], 0);
+        for source in &sources {
+            used = pack(source, &mut packed, used).ok_or(Errno::EOVERFLOW)?;
+        }
+        let (mut notes, mut noted) = (vec![0; TRANSFER_BYTES_MAX / 2], 0);
+        // The latest ones first, as many as there is room for.
+        for note in self.tier.notes.iter().rev() {
+            let (path, copy) = (&note.path[..], &note.copy[..]);
+            let note = TierNote { source: note.source, errno: note.errno, path, copy };
+            let Some(end) = pack(&note, &mut notes, noted) else { break };
+            noted = end;
+        }
+        let told = TierTold {
+            flushed: flush.flushed,
+            failed: flush.failed,
+            conflicts: flush.conflicts,
+            left: flush.left,
+            sources: &packed[..used],
+            notes: &notes[..noted],
+        };
+        encoded(used + noted, &told)
+    }
+}

@@ -1,0 +1,393 @@
+//! What was seen outside becomes so here.
+//!
+//! The entries of a directory are taken over as places without bytes. What has changed outside and
+//! is clean here is a place again. What is gone goes here, too. What is dirty stays, and that it
+//! fits no more is found out when it is flushed. A file that somebody has open keeps what it had:
+//! its name stands for another file from then on.
+
+use std::collections::BTreeMap;
+
+use mayfly_meta::{
+    Scan, key,
+    record::{BirthKey, Content, Dentry, Inode, Master, Origin},
+};
+use mayfly_types::{
+    Attr, Errno, FileId, FileKind,
+    limits::{NAME_BYTES_MAX, SYMLINK_BYTES_MAX},
+};
+use mayfly_wire::tier::{NO_ATTR, TierEntry, unpacked};
+
+use crate::{
+    fault::Outcome,
+    files::state::data::object_of,
+    namespace::state::{
+        inode::{Located, Ownership},
+        walk::Place,
+    },
+    shard::Shard,
+    tier::{
+        gates::{is_absent, master_of},
+        items::{End, Ending},
+        link::new_place,
+        state::{
+            item::Item,
+            table::Known,
+            wanted::{At, Seen},
+        },
+    },
+};
+
+/// A name that is here.
+type Here = (Vec<u8>, FileId, FileKind);
+
+/// Whether an entry can be one, and can be shown.
+fn is_shown(entry: &TierEntry<'_>) -> bool {
+    let name = entry.name;
+    let possible = !name.is_empty()
+        && name.len() <= NAME_BYTES_MAX
+        && !name.contains(&b'/')
+        && name != b"."
+        && name != b"..";
+    possible
+        && match entry.attr.kind {
+            FileKind::Regular | FileKind::Directory => true,
+            FileKind::Symlink => (1..=SYMLINK_BYTES_MAX).contains(&entry.target.len()),
+            FileKind::Fifo | FileKind::Socket => false,
+        }
+}
+
+/// Attributes as they are outside.
+fn dress(inode: &mut Inode, attr: &Attr) {
+    inode.mode = (attr.mode & 0o7777) as u16;
+    (inode.uid, inode.gid) = (attr.uid, attr.gid);
+    (inode.atime, inode.mtime, inode.ctime) = (attr.atime, attr.mtime, attr.ctime);
+    if let Content::Inline(_) | Content::Object(_) = inode.content {
+        inode.size_bytes = attr.size_bytes;
+    }
+}
+
+/// Whether the master copy is as it was when it was last seen.
+fn is_as_known(inode: &Inode, master: &Master, attr: &Attr) -> bool {
+    inode.origin.is_some_and(|origin| {
+        let sized = inode.kind() != FileKind::Regular || origin.size_bytes == attr.size_bytes;
+        sized && origin.mtime == attr.mtime && master.ctime == attr.ctime
+    })
+}
+
+impl Shard {
+    /// The names of a directory that are here.
+    pub(crate) fn names_here(&mut self, directory: FileId) -> Outcome<Vec<Here>> {
+        let (mut here, mut corrupt) = (Vec::new(), false);
+        let prefix = key::directory(directory);
+        self.store.scan(&prefix, &prefix, &mut |key, record| {
+            match (key::split_dentry(key), Dentry::peek(record)) {
+                (Some((_, _, name)), Ok((id, kind))) => here.push((name.to_vec(), id, kind)),
+                _ => corrupt = true,
+            }
+            Scan::More
+        })?;
+        if corrupt { Err(Errno::EIO.into()) } else { Ok(here) }
+    }
+
+    /// What a name stands for here, whatever is outside.
+    pub(crate) fn lookup_here(&mut self, at: &At) -> Outcome<Option<(FileId, FileKind)>> {
+        let record = self.store.get(&key::dentry(at.0, &at.1))?;
+        Ok(record.map(Dentry::peek).transpose()?)
+    }
+
+    /// A directory was looked at.
+    pub(crate) fn take_listing(
+        &mut self,
+        directory: FileId,
+        item: &Item,
+        seen: Seen,
+        packed: &[u8],
+    ) -> Outcome<()> {
+        if self.load_own(directory)?.inode.links == 0 {
+            return Err(Errno::ENOENT.into());
+        }
+        if !seen.same {
+            if seen.attr.kind != FileKind::Directory {
+                return Err(Errno::ENOTDIR.into());
+            }
+            let entries = unpacked::<TierEntry<'_>>(packed).ok_or(Errno::EPROTO)?;
+            let shown = entries.filter(is_shown).map(|entry| (entry.name, entry));
+            self.take_over(directory, item, &shown.collect())?;
+            let mut located = self.load_own(directory)?;
+            let Some(origin) = located.inode.origin else { return Ok(()) };
+            let (mtime, ctime) = (seen.attr.mtime, seen.attr.ctime);
+            dress(&mut located.inode, &seen.attr);
+            located.inode.origin = Some(Origin { mtime, ..origin });
+            located.inode.residency = Master { ctime, ..Master::default() }.encode();
+            located.inode.unlisted = false;
+            self.save(&located)?;
+        }
+        self.tier.know_directory(directory, Known::At(item.since_ms));
+        self.tier.know_file(directory, item.since_ms);
+        Ok(())
+    }
+
+    fn take_over(
+        &mut self,
+        directory: FileId,
+        item: &Item,
+        entries: &BTreeMap<&[u8], TierEntry<'_>>,
+    ) -> Outcome<()> {
+        let source = self.load_own(directory)?.inode.origin.ok_or(Errno::EIO)?.source;
+        let mut here: BTreeMap<Vec<u8>, (FileId, FileKind)> = BTreeMap::new();
+        for (name, id, kind) in self.names_here(directory)? {
+            here.insert(name.clone(), (id, kind));
+            if !entries.contains_key(name.as_slice()) && !self.is_touched(item, directory, &name) {
+                self.forget_removed(&(directory, name), (id, kind))?;
+                self.commit_now_and_then()?;
+            }
+        }
+        for (name, entry) in entries {
+            if self.is_touched(item, directory, name) {
+                continue;
+            }
+            let at = (directory, name.to_vec());
+            match here.get(*name) {
+                Some(found) => self.seen_again(&at, *found, (&entry.attr, entry.target))?,
+                None => self.take_over_one(&at, source, (&entry.attr, entry.target))?,
+            }
+            if let Some((id, _)) = self.lookup_here(&at)? {
+                self.tier.know_file(id, item.since_ms);
+            }
+            self.commit_now_and_then()?;
+        }
+        Ok(())
+    }
+
+    /// Whether something was done about the name since the look was begun.
+    fn is_touched(&self, item: &Item, directory: FileId, name: &[u8]) -> bool {
+        item.touched.iter().any(|touched| touched == name)
+            || self.tier.is_busy(&(directory, name.to_vec()))
+    }
+
+    /// A name that is new here.
+    fn take_over_one(
+        &mut self,
+        at: &At,
+        source: u32,
+        (attr, target): (&Attr, &[u8]),
+    ) -> Outcome<()> {
+        let place = new_place(at.0, &at.1);
+        let parent = self.load_parent(at.0)?;
+        self.check_room()?;
+        let owner = Ownership { mode: attr.mode, uid: attr.uid, gid: attr.gid };
+        let content = match attr.kind {
+            FileKind::Directory => {
+                let id = self.add_directory(&place, parent, owner)?;
+                return self.adopt_directory(id, source, attr, true);
+            }
+            FileKind::Symlink => Content::Symlink(target.to_vec()),
+            FileKind::Regular => Content::Inline(Vec::new()),
+            FileKind::Fifo | FileKind::Socket => return Ok(()),
+        };
+        let id = self.new_id(&place)?;
+        let mut inode = self.new_inode(id, owner, content, parent.layout());
+        let resident = attr.kind == FileKind::Symlink;
+        self.adopt(&mut inode, source, &place, (attr, resident));
+        self.add_fused(&place, parent, &inode)
+    }
+
+    /// The inode, which is about to be saved, stands for this master copy from now on.
+    pub(crate) fn adopt(
+        &mut self,
+        inode: &mut Inode,
+        source: u32,
+        place: &Place,
+        (attr, resident): (&Attr, bool),
+    ) {
+        dress(inode, attr);
+        let (mtime, size_bytes) = (attr.mtime, attr.size_bytes);
+        let origin = Origin { source, mtime, size_bytes, resident, dirty: false };
+        self.set_origin(inode, Some(origin));
+        let (parent, name) = (place.directory, place.name.clone());
+        inode.residency = Master { ctime: attr.ctime, parent, name }.encode();
+    }
+
+    /// The same of a directory. One that was made now has no names that are not here.
+    pub(crate) fn adopt_directory(
+        &mut self,
+        id: FileId,
+        source: u32,
+        attr: &Attr,
+        unlisted: bool,
+    ) -> Outcome<()> {
+        let mut located = self.load_own(id)?;
+        dress(&mut located.inode, attr);
+        let origin =
+            Origin { source, mtime: attr.mtime, size_bytes: 0, resident: false, dirty: false };
+        self.set_origin(&mut located.inode, Some(origin));
+        located.inode.residency = Master { ctime: attr.ctime, ..Master::default() }.encode();
+        located.inode.unlisted = unlisted;
+        self.save(&located)
+    }
+
+    /// A name that is here was seen outside, like this.
+    pub(crate) fn seen_again(
+        &mut self,
+        at: &At,
+        (id, kind): (FileId, FileKind),
+        (attr, target): (&Attr, &[u8]),
+    ) -> Outcome<()> {
+        let mut located = self.load_cached(id, at)?;
+        let Some(origin) = located.inode.origin.filter(|origin| !origin.dirty) else {
+            return Ok(());
+        };
+        if kind != attr.kind {
+            self.forget_removed(at, (id, kind))?;
+            return match self.lookup_here(at)? {
+                None => self.take_over_one(at, origin.source, (attr, target)),
+                // Something in it is dirty.
+                Some(_) => Ok(()),
+            };
+        }
+        if kind == FileKind::Directory {
+            // Whether its names are as they are here is for a look to find out.
+            dress(&mut located.inode, attr);
+            return self.save(&located);
+        }
+        let master = master_of(&located.inode)?;
+        if is_as_known(&located.inode, &master, attr) {
+            return Ok(());
+        }
+        let absent = is_absent(&located.inode);
+        if kind == FileKind::Symlink || !absent && self.is_in_use(&located.inode) {
+            self.forget_removed(at, (id, kind))?;
+            return self.take_over_one(at, origin.source, (attr, target));
+        }
+        self.doom_object(&located.inode)?;
+        located.inode.content = Content::Inline(Vec::new());
+        located.inode.blocks = 0;
+        dress(&mut located.inode, attr);
+        let (mtime, size_bytes) = (attr.mtime, attr.size_bytes);
+        let origin = Origin { mtime, size_bytes, resident: false, ..origin };
+        self.set_origin(&mut located.inode, Some(origin));
+        located.inode.residency = Master { ctime: attr.ctime, ..master }.encode();
+        self.save(&located)
+    }
+
+    /// Whether somebody may be using the bytes of the file.
+    fn is_in_use(&self, inode: &Inode) -> bool {
+        let mapped = || object_of(inode).is_some_and(|object| !self.is_unmapped(object));
+        self.files.opens.file(inode.id).is_some() || inode.unsettled || mapped()
+    }
+
+    fn is_unmapped(&self, object: mayfly_object::ObjectId) -> bool {
+        matches!(self.look(object), Ok(attr) if !attr.mapped)
+    }
+
+    /// A name is gone outside.
+    pub(crate) fn forget_removed(
+        &mut self,
+        at: &At,
+        (id, kind): (FileId, FileKind),
+    ) -> Outcome<()> {
+        let located = self.load_cached(id, at)?;
+        let parent = if kind == FileKind::Directory {
+            if self.has_dirty_below(id)? {
+                return Ok(());
+            }
+            for (name, inner, inner_kind) in self.names_here(id)? {
+                self.forget_removed(&(id, name), (inner, inner_kind))?;
+            }
+            let parent = self.load_holder(at.0)?;
+            self.delete_dentry(at.0, &at.1)?;
+            self.store.move_directory()?;
+            let located = self.load_own(id)?;
+            self.drop_link(located)?;
+            return self.touch_directory(parent, -1, -1);
+        } else {
+            if located.inode.origin.is_some_and(|origin| origin.dirty) {
+                return Ok(());
+            }
+            self.load_holder(at.0)?
+        };
+        self.delete_dentry(at.0, &at.1)?;
+        let birth = BirthKey { directory: at.0, name: at.1.clone() };
+        self.files.opens.forget_name(id, &birth);
+        self.drop_link(located)?;
+        self.touch_directory(parent, -1, 0)
+    }
+
+    /// Whether a file in the directory, or below it, is dirty, or something is being done about it.
+    fn has_dirty_below(&mut self, directory: FileId) -> Outcome<bool> {
+        let dirty: Vec<(FileId, BirthKey)> =
+            self.tier.dirty.iter().map(|(id, birth)| (*id, birth.clone())).collect();
+        let mut within: Vec<FileId> = self.tier.busy.keys().map(|at| at.0).collect();
+        for (id, birth) in dirty {
+            if let Ok(located) = self.load_birth(id, &birth) {
+                within.push(master_of(&located.inode)?.parent);
+            }
+        }
+        within.sort_unstable();
+        within.dedup();
+        for inner in within {
+            if self.is_within(inner, directory).unwrap_or(false) {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
+    /// The attributes of one name were looked at.
+    pub(crate) fn checked(
+        &mut self,
+        file: FileId,
+        at: &At,
+        item: &Item,
+        told: Ending,
+    ) -> Outcome<End> {
+        let root = at.1.is_empty();
+        let found = if root || self.tier.is_busy(at) { None } else { self.lookup_here(at)? };
+        match told {
+            Ending::Conflict { .. } => Err(Errno::EPROTO.into()),
+            Ending::Failed(Errno::ENOENT | Errno::ENOTDIR) if !root => {
+                if let Some(found) = found.filter(|found| found.0 == file) {
+                    self.forget_removed(at, found)?;
+                }
+                // There may be more that is gone.
+                self.tier.directories.remove(&at.0);
+                match self.lookup_here(at)? {
+                    // It is dirty, or is being changed: it is here until that is over.
+                    Some(_) => Ok(End::Seen(Seen { attr: NO_ATTR, same: false })),
+                    None => Err(Errno::ENOENT.into()),
+                }
+            }
+            Ending::Failed(errno) => Err(errno.into()),
+            Ending::Done { seen, bytes } => {
+                if root {
+                    let mut located = self.load_own(file)?;
+                    dress(&mut located.inode, &seen.attr);
+                    self.save(&located)?;
+                } else if let Some(found) = found.filter(|found| found.0 == file) {
+                    self.seen_again(at, found, (&seen.attr, &bytes))?;
+                }
+                let id = if root { Some(file) } else { self.lookup_here(at)?.map(|it| it.0) };
+                id.into_iter().for_each(|id| self.tier.know_file(id, item.since_ms));
+                Ok(End::Seen(seen))
+            }
+        }
+    }
+
+    /// A file that was known otherwise is as it is outside from now on, whatever it had.
+    pub(crate) fn give_up_copy(&mut self, located: Located, at: &At, attr: &Attr) -> Outcome<()> {
+        let mut located = located;
+        let (id, kind) = (located.inode.id, located.inode.kind());
+        self.forget_dirty(id)?;
+        if let Some(origin) = located.inode.origin {
+            // No master copy has this time, so it is taken for another one.
+            let mtime = mayfly_types::Timestamp::default();
+            let origin = Origin { dirty: false, mtime, ..origin };
+            self.set_origin(&mut located.inode, Some(origin));
+        }
+        self.save(&located)?;
+        if attr.kind == FileKind::Fifo {
+            return self.forget_removed(at, (id, kind));
+        }
+        self.seen_again(at, (id, kind), (attr, b""))
+    }
+}

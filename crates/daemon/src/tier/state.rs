@@ -1,0 +1,6 @@
+//! What the tier keeps: see each file.
+
+pub(crate) mod item;
+pub(crate) mod source;
+pub(crate) mod table;
+pub(crate) mod wanted;

@@ -1,0 +1,97 @@
+//! Work for the tier's keeper.
+
+use mayfly_object::ObjectId;
+use mayfly_types::{FileId, SessionId};
+use mayfly_wire::tier;
+
+use crate::{
+    api::Caller,
+    shard::state::{run::Run, task::Task},
+    tier::state::wanted::{At, Change, Wanted},
+};
+
+/// The work itself.
+#[derive(Debug, Clone)]
+pub(crate) enum Work {
+    Wanted(Wanted),
+    /// The bytes of the file go back.
+    Flush {
+        file: FileId,
+        at: At,
+        last: bool,
+    },
+}
+
+/// Something that the keeper does.
+#[derive(Debug)]
+pub(crate) struct Item {
+    pub(crate) work: Work,
+    /// Which session of the keeper's has it.
+    pub(crate) holder: Option<SessionId>,
+    /// Whom its result belongs to: of a change.
+    pub(crate) owner: Option<Caller>,
+    /// It may have been done before.
+    pub(crate) again: bool,
+    /// Who waits for it, and whether for its result or only for its end.
+    pub(crate) waiting: Vec<(Task, Run, bool)>,
+    /// When it was begun, milliseconds.
+    pub(crate) since_ms: u64,
+    /// The object that is being filled.
+    pub(crate) object: Option<ObjectId>,
+    /// The path that the keeper was told.
+    pub(crate) path: Vec<u8>,
+    /// Answers that came in pieces.
+    pub(crate) pieces: Vec<u8>,
+    /// Of a look: names that were changed here since it was begun.
+    pub(crate) touched: Vec<Vec<u8>>,
+    /// Of a flush: the file was changed since it was begun.
+    pub(crate) rewritten: bool,
+}
+
+impl Item {
+    pub(crate) fn new(work: Work, since_ms: u64) -> Item {
+        Item {
+            work,
+            holder: None,
+            owner: None,
+            again: false,
+            waiting: Vec::new(),
+            since_ms,
+            object: None,
+            path: Vec::new(),
+            pieces: Vec::new(),
+            touched: Vec::new(),
+            rewritten: false,
+        }
+    }
+
+    /// The names that it is about.
+    pub(crate) fn names(&self) -> Vec<At> {
+        match &self.work {
+            Work::Wanted(Wanted::Change(at, Change::Rename { to, .. })) => {
+                vec![at.clone(), to.clone()]
+            }
+            Work::Wanted(wanted) => wanted.at().cloned().into_iter().collect(),
+            Work::Flush { at, .. } => vec![at.clone()],
+        }
+    }
+
+    /// `TIER_*`.
+    pub(crate) fn what(&self) -> u32 {
+        match &self.work {
+            Work::Wanted(Wanted::Look(_)) => tier::TIER_LOOK,
+            Work::Wanted(Wanted::Check(..)) => tier::TIER_CHECK,
+            Work::Wanted(Wanted::Fetch(..)) => tier::TIER_FETCH,
+            Work::Wanted(Wanted::Change(_, change)) => match change {
+                Change::Create { .. } => tier::TIER_CREATE,
+                Change::MakeDirectory { .. } => tier::TIER_MAKE_DIRECTORY,
+                Change::Symlink { .. } => tier::TIER_SYMLINK,
+                Change::Remove => tier::TIER_REMOVE,
+                Change::RemoveDirectory => tier::TIER_REMOVE_DIRECTORY,
+                Change::Rename { .. } => tier::TIER_RENAME,
+                Change::SetAttr { .. } => tier::TIER_SET_ATTR,
+            },
+            Work::Flush { .. } => tier::TIER_FLUSH,
+        }
+    }
+}

@@ -1,0 +1,37 @@
+//! An origin of the instance, and what is counted of it.
+
+use mayfly_types::FileId;
+
+/// What an instance is told of an origin.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Link {
+    /// Path of the directory that shows it, from the root of the instance; empty: the root.
+    pub path: Vec<u8>,
+    /// Nothing there may be changed.
+    pub read_only: bool,
+}
+
+/// An origin.
+#[derive(Debug)]
+pub(crate) struct Source {
+    pub(crate) read_only: bool,
+    /// The directory that shows it.
+    pub(crate) root: FileId,
+    /// Files, directories and links that are known.
+    pub(crate) files: u64,
+    /// Bytes of files that are here.
+    pub(crate) cached_bytes: u64,
+    pub(crate) conflicts: u64,
+    pub(crate) errors: u64,
+}
+
+/// A conflict, or an error, for people.
+#[derive(Debug, Clone)]
+pub(crate) struct Note {
+    pub(crate) source: u32,
+    /// 0: it is a conflict.
+    pub(crate) errno: u32,
+    pub(crate) path: Vec<u8>,
+    /// The name of the copy beside it.
+    pub(crate) copy: Vec<u8>,
+}

@@ -1,0 +1,184 @@
+//! Everything that the tier keeps in mind.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use mayfly_meta::record::{Begun, BirthKey};
+use mayfly_types::{
+    FileId, SessionId,
+    limits::{TIER_KNOWN_MAX, TIER_NOTES_MAX},
+};
+
+use super::{
+    item::{Item, Work},
+    source::{Note, Source},
+    wanted::{At, Wanted},
+};
+use crate::{
+    api::Caller,
+    maps::HashMap,
+    shard::state::{run::Run, task::Task},
+};
+
+/// What is known of a directory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Known {
+    /// It has no origin.
+    Plain,
+    /// Its entries were as they are here at that moment, milliseconds.
+    At(u64),
+}
+
+/// A request that waits until files are flushed.
+#[derive(Debug)]
+pub(crate) struct Flush {
+    pub(crate) caller: Caller,
+    pub(crate) last: bool,
+    pub(crate) todo: VecDeque<FileId>,
+    /// The items that are being done for it.
+    pub(crate) items: Vec<u64>,
+    pub(crate) flushed: u64,
+    pub(crate) failed: u64,
+    pub(crate) conflicts: u64,
+    pub(crate) left: u64,
+}
+
+/// See the module.
+#[derive(Debug, Default)]
+pub(crate) struct Table {
+    pub(crate) sources: Vec<Source>,
+    /// How long what was seen is believed, milliseconds; `None`: for ever.
+    pub(crate) valid_ms: Option<u64>,
+    /// By number.
+    pub(crate) items: BTreeMap<u64, Item>,
+    pub(crate) queue: VecDeque<u64>,
+    /// Requests of the keeper that wait for something to do.
+    pub(crate) idle: VecDeque<Caller>,
+    /// Names of which something is being done.
+    pub(crate) busy: HashMap<At, u64>,
+    /// Directories that are being looked at.
+    pub(crate) looks: HashMap<FileId, u64>,
+    pub(crate) directories: HashMap<FileId, Known>,
+    /// When files were last seen, milliseconds.
+    pub(crate) files: HashMap<FileId, u64>,
+    /// Changes that an earlier daemon may have made outside, by session and lane. Their requests
+    /// come again.
+    pub(crate) begun: HashMap<(SessionId, u32), Begun>,
+    /// Files that are not written back, and what finds them.
+    pub(crate) dirty: BTreeMap<FileId, BirthKey>,
+    pub(crate) flushes: Vec<Flush>,
+    pub(crate) notes: VecDeque<Note>,
+    /// Number of the last item, and of the last conflict.
+    pub(crate) last: u64,
+    pub(crate) last_conflict: u64,
+}
+
+impl Table {
+    /// Takes in an item; its number.
+    pub(crate) fn begin(&mut self, item: Item) -> u64 {
+        self.last += 1;
+        let number = self.last;
+        for at in item.names() {
+            self.touch(&at);
+            self.busy.insert(at, number);
+        }
+        if let Work::Wanted(Wanted::Look(directory)) = item.work {
+            self.looks.insert(directory, number);
+        }
+        self.items.insert(number, item);
+        self.queue.push_back(number);
+        number
+    }
+
+    /// Takes an item out.
+    pub(crate) fn end(&mut self, number: u64) -> Option<Item> {
+        let item = self.items.remove(&number)?;
+        self.queue.retain(|other| *other != number);
+        for at in item.names() {
+            self.touch(&at);
+            self.busy.remove(&at);
+        }
+        if let Work::Wanted(Wanted::Look(directory)) = item.work {
+            self.looks.remove(&directory);
+        }
+        Some(item)
+    }
+
+    /// A name changes: a look that is under way does not tell of it.
+    fn touch(&mut self, (directory, name): &At) {
+        let look = self.looks.get(directory).and_then(|look| self.items.get_mut(look));
+        if let Some(look) = look.filter(|look| !look.touched.contains(name)) {
+            look.touched.push(name.clone());
+        }
+    }
+
+    /// What is in the way of this: an item about one of its names.
+    pub(crate) fn in_the_way(&self, names: &[At]) -> Option<u64> {
+        names.iter().find_map(|at| self.busy.get(at).copied())
+    }
+
+    /// Whether something is being done about the name outside, or was begun by a request that comes
+    /// again. What is seen there meanwhile is not taken over.
+    pub(crate) fn is_busy(&self, at: &At) -> bool {
+        self.busy.contains_key(at) || self.begun.values().any(|begun| begun.names.contains(at))
+    }
+
+    pub(crate) fn know_directory(&mut self, directory: FileId, known: Known) {
+        // What is forgotten is looked at again.
+        if self.directories.len() >= TIER_KNOWN_MAX {
+            self.directories.clear();
+        }
+        self.directories.insert(directory, known);
+    }
+
+    pub(crate) fn know_file(&mut self, file: FileId, at_ms: u64) {
+        if self.files.len() >= TIER_KNOWN_MAX {
+            self.files.clear();
+        }
+        self.files.insert(file, at_ms);
+    }
+
+    /// Whether what was seen then is still believed.
+    pub(crate) fn is_valid(&self, seen_ms: u64, now_ms: u64) -> bool {
+        self.valid_ms.is_none_or(|valid_ms| now_ms.saturating_sub(seen_ms) < valid_ms)
+    }
+
+    /// Something for people to know.
+    pub(crate) fn note(&mut self, note: Note) {
+        if let Some(source) = self.sources.get_mut(note.source as usize) {
+            match note.errno {
+                0 => source.conflicts += 1,
+                _ => source.errors += 1,
+            }
+        }
+        if self.notes.len() >= TIER_NOTES_MAX {
+            self.notes.pop_front();
+        }
+        self.notes.push_back(note);
+    }
+
+    /// The operations that wait, with what is known of them.
+    pub(crate) fn tasks(&mut self) -> impl Iterator<Item = (&Task, &mut Run)> {
+        let items = self.items.values_mut();
+        items.flat_map(|item| item.waiting.iter_mut().map(|(task, run, _)| (&*task, run)))
+    }
+
+    /// An operation is taken out that waits.
+    pub(crate) fn take_waiting(&mut self, is_it: impl Fn(&Task, &Run) -> bool) -> Option<Run> {
+        self.items.values_mut().find_map(|item| {
+            let at = item.waiting.iter().position(|(task, run, _)| is_it(task, run))?;
+            Some(item.waiting.remove(at).1)
+        })
+    }
+
+    /// A session of the keeper's is gone: what it had is to be done by another.
+    pub(crate) fn keeper_ended(&mut self, session: SessionId) {
+        self.idle.retain(|caller| caller.session != session);
+        for (number, item) in &mut self.items {
+            if item.holder == Some(session) {
+                (item.holder, item.again) = (None, true);
+                item.pieces.clear();
+                self.queue.push_back(*number);
+            }
+        }
+    }
+}

@@ -1,0 +1,230 @@
+//! Names and attributes that are changed outside before they are changed here.
+//!
+//! The operation has checked all that can be checked here. It is run again when the change was made
+//! outside, and then changes the records. If it does not get so far, the next look at the directory
+//! finds out.
+
+use mayfly_meta::record::{BirthKey, Inode, Master, Origin};
+use mayfly_types::{Errno, FileId, FileKind};
+use mayfly_wire::{
+    SET_ATIME, SET_ATIME_NOW, SET_GID, SET_MODE, SET_MTIME, SET_MTIME_NOW, SET_SIZE, SET_UID,
+    SetAttr,
+};
+
+use crate::{
+    fault::{Fault, Outcome},
+    namespace::state::{inode::Located, walk::Place},
+    shard::Shard,
+    tier::{
+        gates::{is_absent, master_of},
+        state::wanted::{At, Change, Seen, Wanted},
+    },
+};
+
+const O_EXCL: u32 = 0o200;
+const RENAME_EXCHANGE: u32 = 2;
+const TIMES: u32 = SET_ATIME | SET_MTIME | SET_ATIME_NOW | SET_MTIME_NOW;
+
+impl Shard {
+    /// The change is made outside, if the directory has an origin: which, and what was seen then.
+    pub(crate) fn change_at_origin(
+        &mut self,
+        at: (FileId, &[u8]),
+        change: Change,
+    ) -> Outcome<Option<(u32, Seen)>> {
+        let Some(source) = self.source_of(at.0)? else { return Ok(None) };
+        self.check_source(source)?;
+        let wanted = Wanted::Change((at.0, at.1.to_vec()), change);
+        match self.was_done(&wanted) {
+            Some(Ok(seen)) => Ok(Some((source, seen))),
+            Some(Err(errno)) => Err(errno.into()),
+            None => Err(Fault::Outside(Box::new(wanted))),
+        }
+    }
+
+    fn check_source(&self, source: u32) -> Outcome<()> {
+        match self.tier.sources.get(source as usize) {
+            Some(source) if source.read_only => Err(Errno::EROFS.into()),
+            Some(_) => Ok(()),
+            None => Err(Errno::EIO.into()),
+        }
+    }
+
+    /// No names are changed in a directory whose origin is read-only, whatever else is wrong.
+    pub(crate) fn refuse_read_only(&mut self, directory: FileId) -> Outcome<()> {
+        let source = self.source_of(directory)?;
+        source.map_or(Ok(()), |source| self.check_source(source))
+    }
+
+    /// A file is made outside. One that somebody has made there meanwhile is looked for once.
+    pub(crate) fn create_at_origin(
+        &mut self,
+        place: &Place,
+        (mode, flags): (u32, u32),
+    ) -> Outcome<Option<(u32, Seen)>> {
+        let change = Change::Create { mode: mode & 0o7777 };
+        match self.change_at_origin((place.directory, &place.name), change) {
+            Err(Fault::Errno(Errno::EEXIST))
+                if flags & O_EXCL == 0 && !self.run.outside.begun_anew =>
+            {
+                self.run.outside.done.clear();
+                self.run.outside.begun_anew = true;
+                Err(Fault::Outside(Box::new(Wanted::Look(place.directory))))
+            }
+            other => other,
+        }
+    }
+
+    /// A file has one name in a directory that has an origin.
+    pub(crate) fn refuse_link(&mut self, inode: &Inode, directory: FileId) -> Outcome<()> {
+        match (inode.origin.map(|origin| origin.source), self.source_of(directory)?) {
+            (None, None) => Ok(()),
+            (source, other) if source == other => Err(Errno::EPERM.into()),
+            _ => Err(Errno::EXDEV.into()),
+        }
+    }
+
+    /// Before the last name of a file goes that somebody has open: all its bytes are here.
+    pub(crate) fn bytes_before_removal(
+        &mut self,
+        found: (FileId, FileKind),
+        at: &At,
+    ) -> Outcome<()> {
+        if !self.has_tier() || self.files.opens.file(found.0).is_none() {
+            return Ok(());
+        }
+        let located = self.load_cached(found.0, at)?;
+        if located.inode.links == 1 { self.bytes_at_hand(&located.inode) } else { Ok(()) }
+    }
+
+    /// A name is removed outside.
+    pub(crate) fn remove_at_origin(
+        &mut self,
+        place: &Place,
+        found: (FileId, FileKind),
+    ) -> Outcome<()> {
+        if !self.has_tier() {
+            return Ok(());
+        }
+        if self.is_link_root(found.0) {
+            return Err(Errno::EBUSY.into());
+        }
+        let change = match found.1 {
+            FileKind::Directory => Change::RemoveDirectory,
+            _ => {
+                self.bytes_before_removal(found, &(place.directory, place.name.clone()))?;
+                Change::Remove
+            }
+        };
+        self.change_at_origin((place.directory, &place.name), change).map(drop)
+    }
+
+    /// A name is moved outside.
+    pub(crate) fn rename_at_origin(
+        &mut self,
+        from: &Place,
+        to: &Place,
+        flags: u32,
+    ) -> Outcome<Option<Seen>> {
+        if !self.has_tier() {
+            return Ok(None);
+        }
+        let moved = from.found.ok_or(Errno::ENOENT)?;
+        let roots = [Some(moved), to.found];
+        if roots.into_iter().flatten().any(|found| self.is_link_root(found.0)) {
+            return Err(Errno::EBUSY.into());
+        }
+        let (source, other) = (self.source_of(from.directory)?, self.source_of(to.directory)?);
+        if source != other {
+            return Err(Errno::EXDEV.into());
+        }
+        let Some(source) = source else { return Ok(None) };
+        self.check_source(source)?;
+        if flags & RENAME_EXCHANGE != 0 {
+            return Err(Errno::EINVAL.into());
+        }
+        let target = (to.directory, to.name.clone());
+        if let Some(found) = to.found.filter(|found| found.1 == FileKind::Regular) {
+            self.bytes_before_removal(found, &target)?;
+        }
+        if let Some((id, FileKind::Directory)) = to.found {
+            self.names_at_hand(id)?;
+        }
+        let change = Change::Rename { to: target, flags };
+        let done = self.change_at_origin((from.directory, &from.name), change)?;
+        Ok(done.map(|(_, seen)| seen))
+    }
+
+    /// A file that has an origin has another name from now on. The caller saves the inode.
+    pub(crate) fn note_moved(&self, inode: &mut Inode, to: &BirthKey) -> Outcome<()> {
+        if inode.origin.is_none() || inode.kind() == FileKind::Directory {
+            return Ok(());
+        }
+        let master = master_of(inode)?;
+        let (parent, name) = (to.directory, to.name.clone());
+        inode.residency = Master { parent, name, ..master }.encode();
+        Ok(())
+    }
+
+    /// What was moved, or got other attributes, is known as it is now, if it was known before.
+    pub(crate) fn know_again(&mut self, id: FileId, at: &At, seen: Seen) -> Outcome<()> {
+        if !seen.same {
+            return Ok(());
+        }
+        let mut located = self.load_cached(id, at)?;
+        self.know_stamp(&mut located, seen)?;
+        self.save(&located)
+    }
+
+    fn know_stamp(&mut self, located: &mut Located, seen: Seen) -> Outcome<()> {
+        let inode = &mut located.inode;
+        let Some(origin) = inode.origin.filter(|_| seen.same) else { return Ok(()) };
+        if inode.kind() == FileKind::Directory {
+            // Its times tell of its names, too, which may have changed meanwhile.
+            return Ok(());
+        }
+        let master = master_of(inode)?;
+        self.set_origin(inode, Some(Origin { mtime: seen.attr.mtime, ..origin }));
+        inode.residency = Master { ctime: seen.attr.ctime, ..master }.encode();
+        Ok(())
+    }
+
+    /// Attributes are set outside. Those of a dirty file that go back with its bytes wait for that.
+    pub(crate) fn set_attr_at_origin(
+        &mut self,
+        located: &mut Located,
+        set: &SetAttr<'_>,
+    ) -> Outcome<()> {
+        let Some(origin) = located.inode.origin.filter(|_| located.inode.links > 0) else {
+            return Ok(());
+        };
+        self.check_writable(&located.inode)?;
+        if set.which & SET_SIZE != 0 && set.size_bytes > 0 {
+            self.bytes_at_hand(&located.inode)?;
+        }
+        let mut which = set.which & (SET_MODE | SET_UID | SET_GID | TIMES);
+        if origin.dirty || set.which & SET_SIZE != 0 {
+            which &= !TIMES;
+        }
+        if which == 0 {
+            return Ok(());
+        }
+        let at = self.place_at_origin(&located.inode)?;
+        let SetAttr { mode, uid, gid, atime, mtime, .. } = *set;
+        let change = Change::SetAttr { which, mode: mode & 0o7777, uid, gid, atime, mtime };
+        let wanted = Wanted::Change(at, change);
+        match self.was_done(&wanted) {
+            Some(Ok(seen)) => self.know_stamp(located, seen),
+            Some(Err(errno)) => Err(errno.into()),
+            None => Err(Fault::Outside(Box::new(wanted))),
+        }
+    }
+
+    /// The length of a file is about to be set. Everything was checked.
+    pub(crate) fn note_resized(&mut self, located: &mut Located, size_bytes: u64) -> Outcome<()> {
+        if is_absent(&located.inode) && size_bytes == 0 {
+            return self.note_dirty_whole(located);
+        }
+        self.note_dirty(located)
+    }
+}

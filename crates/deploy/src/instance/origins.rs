@@ -1,0 +1,175 @@
+//! Directories outside that an instance shows.
+
+use std::{
+    os::unix::ffi::OsStrExt,
+    path::{Component, Path, PathBuf},
+    time::Duration,
+};
+
+use anyhow::{Context, Result, ensure};
+use mayfly_daemon::Link;
+use mayfly_types::limits::TIER_SOURCES_MAX;
+use serde::{Deserialize, Serialize};
+
+use super::absolute;
+
+/// How long what was seen outside is believed, unless somebody says so.
+pub(super) const VALID: &str = "1s";
+/// The longest that can be chosen.
+const VALID_MAX: Duration = Duration::from_secs(24 * 3600);
+
+/// A directory outside, and the directory of the instance that shows it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Origin {
+    /// The directory outside.
+    pub outside: PathBuf,
+    /// The directory of the instance, from its root; empty: the root itself.
+    pub inside: PathBuf,
+    /// Nothing there may be changed.
+    pub read_only: bool,
+}
+
+impl Origin {
+    /// From `DIR[:SUBDIR][,ro]`. The directory inside is behind the last colon.
+    ///
+    /// # Errors
+    /// Says what is wrong with it.
+    pub fn parse(text: &str) -> Result<Origin, String> {
+        let (places, read_only) = match text.strip_suffix(",ro") {
+            Some(places) => (places, true),
+            None => (text.strip_suffix(",rw").unwrap_or(text), false),
+        };
+        if places.contains("://") {
+            return Err(
+                "an origin is a directory; object stores are staged (`mayfly stage`)".into()
+            );
+        }
+        let (outside, inside) = places.rsplit_once(':').unwrap_or((places, ""));
+        if outside.is_empty() {
+            return Err("say DIR[:SUBDIR][,ro]".to_owned());
+        }
+        let plain = |part: Component<'_>| matches!(part, Component::Normal(_));
+        let inside = Path::new(inside.trim_matches('/'));
+        if !inside.components().all(plain) {
+            return Err(format!("{}: a directory below the mount point", inside.display()));
+        }
+        let (outside, inside) = (PathBuf::from(outside), inside.components().collect());
+        Ok(Origin { outside, inside, read_only })
+    }
+
+    /// As the daemon is told of it.
+    pub(crate) fn link(&self) -> Link {
+        Link { path: self.inside.as_os_str().as_bytes().to_vec(), read_only: self.read_only }
+    }
+
+    /// The same wherever this process works.
+    pub(super) fn absolute(&self) -> Result<Origin> {
+        Ok(Origin { outside: absolute(&self.outside)?, ..self.clone() })
+    }
+
+    /// Refuses what cannot be shown at this mount point.
+    fn check(&self, mount: &Path) -> Result<PathBuf> {
+        let shown = self.outside.display();
+        let outside = absolute(&self.outside)?;
+        ensure!(outside.is_dir(), "--origin {shown}: there is no such directory");
+        std::fs::read_dir(&outside).with_context(|| format!("--origin {shown}"))?;
+        ensure!(
+            !outside.starts_with(mount) && !mount.starts_with(&outside),
+            "--origin {shown}: one of it and the mount point {} is in the other; choose another \
+             --mount",
+            mount.display()
+        );
+        Ok(outside)
+    }
+}
+
+/// Refuses origins that cannot be shown together.
+pub(super) fn check(origins: &[Origin], mount: &Path) -> Result<()> {
+    ensure!(
+        origins.len() <= TIER_SOURCES_MAX,
+        "an instance has at most {TIER_SOURCES_MAX} origins"
+    );
+    for (at, one) in origins.iter().enumerate() {
+        let outside = one.check(mount)?;
+        for other in &origins[..at] {
+            let (shown, inside) = (one.outside.display(), other.inside.display());
+            ensure!(
+                !one.inside.starts_with(&other.inside) && !other.inside.starts_with(&one.inside),
+                "--origin {shown}: {:?} and {:?} are in each other; choose directories beside each \
+                 other",
+                one.inside.display().to_string(),
+                inside.to_string()
+            );
+            let theirs = absolute(&other.outside)?;
+            let apart = !outside.starts_with(&theirs) && !theirs.starts_with(&outside);
+            ensure!(
+                apart || one.read_only && other.read_only,
+                "--origin {shown}: it and {} are in each other, and what is written by one is not \
+                 known to the other",
+                other.outside.display()
+            );
+        }
+    }
+    Ok(())
+}
+
+/// How long what was seen outside is believed, milliseconds; `None`: for ever.
+pub(super) fn valid_ms(text: &str) -> Result<Option<u64>> {
+    match text {
+        "always" => Ok(Some(0)),
+        "never" => Ok(None),
+        text => {
+            let span = humantime::parse_duration(text).ok().filter(|span| *span <= VALID_MAX);
+            let span = span.with_context(|| {
+                format!(
+                    "--validate {text}: choose always, never, or a time up to a day, such as 5s"
+                )
+            })?;
+            Ok(Some(u64::try_from(span.as_millis()).unwrap_or(u64::MAX)))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_origin_is_a_directory_and_where_it_is_shown() {
+        let origin = Origin::parse("/a/b:sub/dir,ro").unwrap();
+        assert_eq!(origin.outside, Path::new("/a/b"));
+        assert_eq!((origin.inside.as_path(), origin.read_only), (Path::new("sub/dir"), true));
+        let origin = Origin::parse("/a").unwrap();
+        assert_eq!((origin.inside.as_os_str().len(), origin.read_only), (0, false));
+        for bad in ["", ":x", "/a:../x", "s3://bucket/data:data"] {
+            assert!(Origin::parse(bad).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn origins_that_are_in_each_other_are_refused() {
+        let (scratch, other) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        let one = |dir: &Path, inside: &str, read_only| Origin {
+            outside: dir.to_owned(),
+            inside: inside.into(),
+            read_only,
+        };
+        let mount = Path::new("/run/nowhere");
+        let first = one(scratch.path(), "a", false);
+        assert!(check(std::slice::from_ref(&first), mount).is_ok());
+        assert!(check(&[first.clone(), one(other.path(), "b", false)], mount).is_ok());
+        assert!(check(&[first.clone(), one(other.path(), "a/b", false)], mount).is_err());
+        assert!(check(&[first.clone(), one(scratch.path(), "b", false)], mount).is_err());
+        assert!(check(&[first], &scratch.path().join("mnt")).is_err());
+    }
+
+    #[test]
+    fn what_was_seen_is_believed_for_a_time_that_is_said() {
+        assert_eq!(valid_ms("always").unwrap(), Some(0));
+        assert_eq!(valid_ms("never").unwrap(), None);
+        assert_eq!(valid_ms("5s").unwrap(), Some(5000));
+        for bad in ["soon", "", "30days"] {
+            assert!(valid_ms(bad).is_err(), "{bad}");
+        }
+    }
+}

@@ -1,0 +1,197 @@
+//! The caching tier of a running instance, as people ask for it.
+
+use std::{
+    os::unix::ffi::{OsStrExt, OsStringExt},
+    path::{Path, PathBuf},
+    thread::sleep,
+    time::Duration,
+};
+
+use anyhow::{Context, Result, anyhow, ensure};
+use mayfly_transport::{Answer, Patience, Transport};
+use mayfly_transport_shm::Attachment;
+use mayfly_types::Errno;
+use mayfly_wire::{
+    TierAsk,
+    tier::{TIER_FLUSH_LAST, TIER_FLUSH_NOW, TIER_STATUS, TierNote, TierSource, unpacked},
+};
+use serde::Serialize;
+
+use crate::{Config, status::attached};
+
+/// How often what could not be flushed just now is tried again, and the time between.
+const TRIES: u32 = 100;
+const PAUSE: Duration = Duration::from_millis(50);
+
+/// An origin, and how much of it is here.
+#[derive(Debug, Clone, Serialize)]
+pub struct OriginState {
+    /// The directory outside.
+    pub origin: PathBuf,
+    /// The directory of the instance that shows it; empty: its root.
+    pub directory: PathBuf,
+    /// Nothing there may be changed.
+    pub read_only: bool,
+    /// Files, directories and links that are known.
+    pub files: u64,
+    /// Bytes of files that are here.
+    pub cached_bytes: u64,
+    /// Files that were changed here and not written back.
+    pub dirty_files: u64,
+    /// Their bytes.
+    pub dirty_bytes: u64,
+    /// Files that are being fetched.
+    pub fetching: u64,
+    /// Copies that were written beside their master copies, which somebody had changed.
+    pub conflicts: u64,
+    /// Fetches and flushes that failed since the daemon began.
+    pub errors: u64,
+}
+
+/// A conflict, or something that failed.
+#[derive(Debug, Clone, Serialize)]
+pub struct Event {
+    /// The file outside.
+    pub path: PathBuf,
+    /// The copy beside it, of a conflict.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub copy: Option<PathBuf>,
+    /// What went wrong.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub error: Option<String>,
+}
+
+/// How things are.
+#[derive(Debug, Clone, Serialize)]
+pub struct TierState {
+    /// All origins.
+    pub origins: Vec<OriginState>,
+    /// The latest conflicts and errors, the last one first.
+    pub events: Vec<Event>,
+}
+
+/// What a flush came to.
+#[derive(Debug, Clone, Default)]
+pub struct Flushed {
+    /// Files that were written back.
+    pub files: u64,
+    /// Those of which the copy is beside the master copy.
+    pub conflicts: u64,
+    /// Those that could not be written back, and are as dirty as before.
+    pub failed: u64,
+    /// The conflicts, and what failed.
+    pub events: Vec<Event>,
+}
+
+/// What the daemon has told.
+struct Told {
+    flushed: u64,
+    failed: u64,
+    conflicts: u64,
+    left: u64,
+    state: TierState,
+}
+
+fn ask(config: &Config, attached: &Attachment, what: u32, path: &Path) -> Result<Told> {
+    let path = path.as_os_str().as_bytes();
+    let asked =
+        attached.transport.exchange(&TierAsk { what, path }, Patience::Interruptible, |answer| {
+            match answer {
+                Answer::Done(told) => {
+                    let state = state(config, told.sources, told.notes).ok_or(Errno::EPROTO)?;
+                    let (flushed, failed) = (told.flushed, told.failed);
+                    let (conflicts, left) = (told.conflicts, told.left);
+                    Ok(Told { flushed, failed, conflicts, left, state })
+                }
+                Answer::Failed(errno) => Err(errno),
+                Answer::Escaped(_) => Err(Errno::EPROTO),
+            }
+        });
+    asked.map_err(|errno| anyhow!("the daemon of {:?}: {errno}", config.name))
+}
+
+fn state(config: &Config, sources: &[u8], notes: &[u8]) -> Option<TierState> {
+    let origins = &config.options.origins;
+    let source = |of: TierSource| {
+        let origin = origins.get(of.source as usize)?;
+        Some(OriginState {
+            origin: origin.outside.clone(),
+            directory: origin.inside.clone(),
+            read_only: origin.read_only,
+            files: of.files,
+            cached_bytes: of.cached_bytes,
+            dirty_files: of.dirty_files,
+            dirty_bytes: of.dirty_bytes,
+            fetching: of.fetching,
+            conflicts: of.conflicts,
+            errors: of.errors,
+        })
+    };
+    let event = |note: TierNote<'_>| {
+        let origin = origins.get(note.source as usize)?;
+        let outside = |path: &[u8]| origin.outside.join(std::ffi::OsString::from_vec(path.into()));
+        let path = outside(note.path);
+        let copy = (note.errno == 0)
+            .then(|| path.with_file_name(std::ffi::OsString::from_vec(note.copy.into())));
+        let errno = i32::try_from(note.errno).ok().and_then(Errno::from_raw);
+        Some(Event { path, copy, error: errno.map(|errno| errno.to_string()) })
+    };
+    Some(TierState {
+        origins: unpacked(sources)?.filter_map(source).collect(),
+        events: unpacked(notes)?.filter_map(event).collect(),
+    })
+}
+
+/// How the tier of an instance is.
+///
+/// # Errors
+/// When it has none, or its daemon does not answer.
+pub fn tier_state(config: &Config) -> Result<TierState> {
+    ensure!(!config.options.origins.is_empty(), "{:?} has no --origin", config.name);
+    Ok(ask(config, &attached(config)?, TIER_STATUS, Path::new(""))?.state)
+}
+
+/// Writes back what is dirty in the instance, or below a path of it. `last`: nobody uses the files
+/// any more.
+///
+/// # Errors
+/// When the daemon does not answer.
+pub fn flush_tier(config: &Config, path: &Path, last: bool) -> Result<Flushed> {
+    ensure!(!config.options.origins.is_empty(), "{:?} has no --origin", config.name);
+    let attached = attached(config)?;
+    let what = if last { TIER_FLUSH_LAST } else { TIER_FLUSH_NOW };
+    let mut flushed = Flushed::default();
+    for tried in 1..=TRIES {
+        let told = ask(config, &attached, what, path).context("what is dirty is not flushed")?;
+        flushed.files += told.flushed;
+        flushed.conflicts += told.conflicts;
+        flushed.failed = told.failed;
+        flushed.events = told.state.events;
+        if told.left == 0 {
+            break;
+        }
+        if tried == TRIES {
+            flushed.failed += told.left;
+        }
+        sleep(PAUSE);
+    }
+    Ok(flushed)
+}
+
+/// The path of a file of the instance from its root.
+///
+/// # Errors
+/// When it is none.
+pub fn path_inside(config: &Config, path: &Path) -> Result<PathBuf> {
+    let absolute = std::path::absolute(path)?;
+    let inside = absolute.strip_prefix(&config.mount);
+    let inside = inside.with_context(|| {
+        format!(
+            "{} is not in {:?}, which is at {}",
+            path.display(),
+            config.name,
+            config.mount.display()
+        )
+    })?;
+    Ok(inside.to_owned())
+}

@@ -1,0 +1,89 @@
+//! Bytes of a file that come in.
+
+use std::{
+    fs::File,
+    io::{Read, Write},
+    os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt},
+    path::Path,
+};
+
+use mayfly_types::{Attr, Errno, FileKind, Timestamp, limits::INLINE_BYTES_MAX};
+use rustix::fs::{Mode, OFlags, Timespec, Timestamps, fstat, futimens, openat};
+
+use crate::{
+    outcome::Outcome,
+    place::{Place, attr_at_rest, attr_of, errno, io_errno, is_same},
+};
+
+/// How often a file that is being changed is read again.
+const TRIES: u32 = 3;
+
+/// Fetches a file: a small one into the answer, another one into the object.
+pub(crate) fn fetch(place: &Place, object: &Path) -> Result<Outcome, Errno> {
+    let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+    let opened = openat(&place.directory, &*place.name, flags, Mode::empty()).map_err(errno)?;
+    let mut file = File::from(opened);
+    for _ in 0..TRIES {
+        let attr = attr_at_rest(&file)?;
+        if attr.kind != FileKind::Regular {
+            return Err(Errno::ESTALE);
+        }
+        let read = match attr.size_bytes <= INLINE_BYTES_MAX as u64 {
+            true => small(&mut file, attr)?,
+            false => large(&mut file, object, attr)?,
+        };
+        let after = attr_of(&fstat(&file).map_err(errno)?);
+        if let Some(outcome) = read.filter(|_| is_same(&attr, &after)) {
+            return Ok(outcome);
+        }
+        std::io::Seek::rewind(&mut file).map_err(|error| io_errno(&error))?;
+    }
+    // Somebody writes it all the time.
+    let _ = std::fs::remove_file(object);
+    Err(Errno::EAGAIN)
+}
+
+/// The bytes, if there are as many as there should be.
+fn small(file: &mut File, attr: Attr) -> Result<Option<Outcome>, Errno> {
+    let mut bytes = Vec::new();
+    let limited = Read::by_ref(file).take(INLINE_BYTES_MAX as u64 + 1).read_to_end(&mut bytes);
+    limited.map_err(|error| io_errno(&error))?;
+    let whole = bytes.len() as u64 == attr.size_bytes;
+    Ok(whole.then(|| Outcome { bytes, ..Outcome::of(attr) }))
+}
+
+fn large(file: &mut File, object: &Path, attr: Attr) -> Result<Option<Outcome>, Errno> {
+    let mut to = create_object(object).map_err(|error| io_errno(&error))?;
+    let copied = std::io::copy(file, &mut to);
+    let copied = copied.and_then(|count| to.flush().map(|()| count));
+    let count = copied.map_err(|error| {
+        let _ = std::fs::remove_file(object);
+        io_errno(&error)
+    })?;
+    // The object tells of the time while somebody may write it.
+    set_times(&to, attr.atime, attr.mtime)?;
+    let blocks = to.metadata().map_err(|error| io_errno(&error))?.blocks();
+    Ok((count == attr.size_bytes).then(|| Outcome::of(Attr { blocks, ..attr })))
+}
+
+/// As the daemon makes one.
+fn create_object(object: &Path) -> std::io::Result<File> {
+    let mut options = std::fs::OpenOptions::new();
+    options.write(true).create(true).truncate(true).mode(0o700);
+    match options.open(object) {
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
+            let parent = object.parent().ok_or(error)?;
+            // Another thread may be making it.
+            let _ = std::fs::DirBuilder::new().mode(0o700).create(parent);
+            options.open(object)
+        }
+        opened => opened,
+    }
+}
+
+pub(crate) fn set_times(file: &File, atime: Timestamp, mtime: Timestamp) -> Result<(), Errno> {
+    let time =
+        |time: Timestamp| Timespec { tv_sec: time.seconds, tv_nsec: time.nanoseconds.into() };
+    let times = Timestamps { last_access: time(atime), last_modification: time(mtime) };
+    futimens(file, &times).map_err(errno)
+}

@@ -1,0 +1,237 @@
+//! The threads, and the process around them.
+
+use std::{
+    os::fd::{AsFd, OwnedFd},
+    path::{Path, PathBuf},
+    sync::Arc,
+    thread,
+};
+
+use anyhow::{Context, Result, anyhow};
+use mayfly_transport::{Answer, Patience, Transport};
+use mayfly_transport_shm::{AttachOptions, Earlier, ShmTransport, attach};
+use mayfly_types::{
+    Errno,
+    limits::{LANES, TRANSFER_BYTES_MAX},
+};
+use mayfly_wire::{
+    TierDone, TierItem, TierWork,
+    tier::{
+        TIER_CHECK, TIER_CREATE, TIER_FETCH, TIER_FLUSH, TIER_LOOK, TIER_MAKE_DIRECTORY,
+        TIER_REMOVE, TIER_REMOVE_DIRECTORY, TIER_RENAME, TIER_SET_ATTR, TIER_SYMLINK,
+    },
+};
+use rustix::{
+    event::{PollFd, PollFlags, poll},
+    fs::{AtFlags, Mode},
+    pipe::{PipeFlags, pipe_with},
+};
+
+use crate::{
+    busy::BusyNames,
+    bytes, flush, names,
+    outcome::Outcome,
+    place::{Place, open_root},
+};
+
+/// Things that are done at a time.
+const THREADS: usize = 8;
+/// Bytes of an answer that go at once; the rest goes before them.
+const PIECE_BYTES: usize = TRANSFER_BYTES_MAX / 2;
+
+const _: () = assert!(THREADS < LANES);
+
+/// The origins of an instance, and what of it the keeper uses.
+#[derive(Debug, Clone)]
+pub struct Origins {
+    /// The supervisor's socket.
+    pub socket: PathBuf,
+    /// The node's object directory.
+    pub objects: PathBuf,
+    /// A directory for notes that outlive the keeper.
+    pub notes: PathBuf,
+    /// The directories outside, by their numbers.
+    pub directories: Vec<PathBuf>,
+}
+
+/// All that the threads share.
+struct Keeper {
+    transport: ShmTransport,
+    roots: Vec<OwnedFd>,
+    origins: Origins,
+    names: BusyNames,
+}
+
+/// Works for the daemon until `stop` hangs up. Calls `ready` when it has begun.
+///
+/// # Errors
+/// When it cannot begin, or the daemon does not answer any more.
+pub fn keep(origins: &Origins, stop: impl AsFd, ready: impl FnOnce()) -> Result<()> {
+    // Modes come as they are to be.
+    rustix::process::umask(Mode::empty());
+    let open = |path: &PathBuf| {
+        open_root(path).map_err(|errno| anyhow!("the origin {}: {errno}", path.display()))
+    };
+    let roots = origins.directories.iter().map(open).collect::<Result<Vec<_>>>()?;
+    std::fs::create_dir_all(&origins.notes)
+        .with_context(|| format!("cannot make {}", origins.notes.display()))?;
+    let socket_path = std::os::unix::ffi::OsStrExt::as_bytes(origins.socket.as_os_str());
+    let options = AttachOptions { socket_path, fd_min: 3, node: None, earlier: Earlier::Ends };
+    let attached = attach(&options)
+        .map_err(|errno| anyhow!("cannot attach at {}: {errno}", origins.socket.display()))?;
+    let keeper = Arc::new(Keeper {
+        transport: attached.transport,
+        roots,
+        origins: origins.clone(),
+        names: BusyNames::default(),
+    });
+    let (served, serving) = pipe_with(PipeFlags::CLOEXEC)?;
+    let serving = Arc::new(serving);
+    for number in 0..THREADS {
+        let (keeper, serving) = (Arc::clone(&keeper), Arc::clone(&serving));
+        let work = move || {
+            while keeper.work_once() {}
+            drop(serving);
+        };
+        thread::Builder::new().name(format!("tier-{number}")).spawn(work)?;
+    }
+    drop(serving);
+    ready();
+    loop {
+        let mut ends = [PollFd::new(&stop, PollFlags::IN), PollFd::new(&served, PollFlags::IN)];
+        match poll(&mut ends, None) {
+            Ok(_) => {}
+            Err(rustix::io::Errno::INTR) => continue,
+            Err(error) => return Err(error.into()),
+        }
+        let [stopped, ended] = ends.map(|end| !end.revents().is_empty());
+        if stopped {
+            return Ok(());
+        }
+        if ended {
+            return Err(anyhow!("the daemon does not answer"));
+        }
+    }
+}
+
+/// An item, copied out of the shared memory.
+struct Owned {
+    item: TierItem<'static>,
+    path: Vec<u8>,
+    other: Vec<u8>,
+    bytes: Vec<u8>,
+}
+
+impl Owned {
+    fn of(item: TierItem<'_>) -> Owned {
+        let TierItem { number, source, what, again, file, which, known, attr, .. } = item;
+        let (path, other, bytes) = (item.path.to_vec(), item.other.to_vec(), item.bytes.to_vec());
+        let empty = (&b""[..], &b""[..], &b""[..]);
+        let item = TierItem {
+            number,
+            source,
+            what,
+            again,
+            file,
+            path: empty.0,
+            other: empty.1,
+            bytes: empty.2,
+            which,
+            known,
+            attr,
+        };
+        Owned { item, path, other, bytes }
+    }
+
+    fn item(&self) -> TierItem<'_> {
+        TierItem { path: &self.path, other: &self.other, bytes: &self.bytes, ..self.item }
+    }
+}
+
+impl Keeper {
+    /// Does one thing; false when there will be nothing more to do.
+    fn work_once(&self) -> bool {
+        let got = self.transport.exchange(&TierWork {}, Patience::Endless, |answer| match answer {
+            Answer::Done(item) => Ok(Owned::of(item)),
+            Answer::Failed(errno) => Err(errno),
+            Answer::Escaped(_) => Err(Errno::EPROTO),
+        });
+        let Ok(owned) = got else { return false };
+        let item = owned.item();
+        let done = self.perform(&item);
+        self.tell(&item, done)
+    }
+
+    fn perform(&self, item: &TierItem<'_>) -> Result<Outcome, Errno> {
+        let root = self.roots.get(item.source as usize).ok_or(Errno::EINVAL)?;
+        // An earlier daemon may have given the same to another thread.
+        let _busy = self.names.take(item);
+        let place = Place::find(root, item.path)?;
+        match item.what {
+            TIER_LOOK => names::look(&place, &item.known),
+            TIER_CHECK => names::check(&place),
+            TIER_FETCH => bytes::fetch(&place, &self.object(item)?),
+            TIER_FLUSH => flush::flush(&place, item, &self.origins.objects, &self.origins.notes),
+            TIER_CREATE => names::create(&place, item),
+            TIER_MAKE_DIRECTORY => names::make_directory(&place, item),
+            TIER_SYMLINK => names::symlink(&place, item),
+            TIER_REMOVE => names::remove(&place, item, AtFlags::empty()),
+            TIER_REMOVE_DIRECTORY => names::remove(&place, item, AtFlags::REMOVEDIR),
+            TIER_RENAME => names::rename(root, &place, item),
+            TIER_SET_ATTR => names::set_attr(&place, item),
+            _ => Err(Errno::ENOSYS),
+        }
+    }
+
+    fn object(&self, item: &TierItem<'_>) -> Result<PathBuf, Errno> {
+        flush::object_path(&self.origins.objects, item.other)
+    }
+
+    /// Says what came of an item; false when nobody hears.
+    fn tell(&self, item: &TierItem<'_>, done: Result<Outcome, Errno>) -> bool {
+        let (status, outcome) = match done {
+            Ok(outcome) => (outcome.status, outcome),
+            Err(errno) => (errno.raw() as u32, Outcome::default()),
+        };
+        let Outcome { same, attr, bytes, .. } = outcome;
+        let mut pieces: Vec<&[u8]> = bytes.chunks(PIECE_BYTES).collect();
+        let last = pieces.pop().unwrap_or_default();
+        let said = |more: bool, bytes: &[u8]| {
+            let done = TierDone { number: item.number, status, more, same, attr, bytes };
+            self.transport.exchange(&done, Patience::Endless, |answer| match answer {
+                Answer::Done(()) => Ok(()),
+                Answer::Failed(errno) => Err(errno),
+                Answer::Escaped(_) => Err(Errno::EPROTO),
+            })
+        };
+        let told = pieces.into_iter().try_for_each(|piece| said(true, piece));
+        match told.and_then(|()| said(false, last)) {
+            Ok(()) => {
+                if item.what == TIER_FLUSH && status == 0 {
+                    flush::forget_note(&self.origins.notes, item);
+                }
+                true
+            }
+            // An earlier daemon gave it, or somebody else has it now.
+            Err(Errno::ESTALE | Errno::EFBIG) => {
+                self.undo(item);
+                true
+            }
+            Err(_) => false,
+        }
+    }
+
+    /// Nobody knows of an object that was filled for an earlier daemon.
+    fn undo(&self, item: &TierItem<'_>) {
+        if item.what == TIER_FETCH
+            && let Ok(object) = self.object(item)
+        {
+            remove(&object);
+        }
+    }
+}
+
+fn remove(object: &Path) {
+    // A daemon that knows of it may have been faster.
+    let _ = std::fs::remove_file(object);
+}

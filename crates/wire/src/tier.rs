@@ -1,0 +1,182 @@
+//! Work for a *tier keeper*: what the daemon has done in the directory that an origin is.
+//!
+//! A daemon touches nothing outside its instance. A keeper asks it for work ([`TierWork`]), does
+//! it, and says what came of it ([`TierDone`]). Names outside are paths from the origin's own
+//! directory, without a slash at either end; the directory itself is the empty path.
+#![allow(missing_docs, reason = "the fields are the words of the protocol")]
+
+use mayfly_types::{Attr, Errno, FileId, FileKind, Timestamp};
+
+use crate::{Reader, Wire, Writer, wire_struct};
+
+/// Entries of a directory; nothing but [`TierDone::same`] when it is as it is known.
+pub const TIER_LOOK: u32 = 1;
+/// Attributes of a name.
+pub const TIER_CHECK: u32 = 2;
+/// Bytes of a file: to the object `other`, or in the answer when `other` is empty.
+pub const TIER_FETCH: u32 = 3;
+/// Bytes of a file go back: from the object `other`, or `bytes` when that is empty. With `which` 1
+/// the object knows length and time.
+pub const TIER_FLUSH: u32 = 4;
+/// A regular file that is new.
+pub const TIER_CREATE: u32 = 5;
+/// A new directory.
+pub const TIER_MAKE_DIRECTORY: u32 = 6;
+/// A new symbolic link to `other`.
+pub const TIER_SYMLINK: u32 = 7;
+/// Removes a name that is no directory.
+pub const TIER_REMOVE: u32 = 8;
+/// Removes a directory.
+pub const TIER_REMOVE_DIRECTORY: u32 = 9;
+/// Moves a name to `other`; `which` are the kernel's `RENAME_*`.
+pub const TIER_RENAME: u32 = 10;
+/// Changes attributes; `which` are `SET_*`.
+pub const TIER_SET_ATTR: u32 = 11;
+
+wire_struct! {
+    /// See [`crate::Op::TierWork`]. Such a request has no deadline.
+    TierWork {}
+}
+wire_struct! {
+    /// Something to do.
+    TierItem<'a> {
+        /// Which it is, for [`TierDone`].
+        number: u64,
+        /// Number of the origin.
+        source: u32,
+        /// `TIER_*`.
+        what: u32,
+        /// It may have been done before: what it makes may be there, what it removes may be gone.
+        again: bool,
+        /// The file that it is about, for names of its own.
+        file: FileId,
+        path: &'a [u8],
+        other: &'a [u8],
+        bytes: &'a [u8],
+        which: u32,
+        /// What is known of the master copy; of kind [`FileKind::Fifo`] when nothing is.
+        known: Attr,
+        /// What it is to have.
+        attr: Attr,
+    }
+}
+wire_struct! {
+    /// See [`crate::Op::TierDone`]. What does not fit goes before it, in pieces with `more`.
+    TierDone<'a> {
+        number: u64,
+        /// 0, or the errno. [`TIER_CONFLICT`] of a flush: the origin had changed, and `bytes` is
+        /// the name under which the copy is beside it.
+        status: u32,
+        more: bool,
+        /// What was known of the master copy was so; of a flush: the object may be mapped.
+        same: bool,
+        /// The master copy as it is now; of kind [`FileKind::Fifo`] when there is none.
+        attr: Attr,
+        bytes: &'a [u8],
+    }
+}
+/// See [`TierDone::status`].
+pub const TIER_CONFLICT: u32 = 0x1_0000;
+
+wire_struct! {
+    /// A name of a directory that was looked at.
+    TierEntry<'a> { name: &'a [u8], attr: Attr, target: &'a [u8], }
+}
+
+/// How things are.
+pub const TIER_STATUS: u32 = 0;
+/// What is dirty goes back.
+pub const TIER_FLUSH_NOW: u32 = 1;
+/// The same, before the end: nobody uses the files any more.
+pub const TIER_FLUSH_LAST: u32 = 2;
+
+wire_struct! {
+    /// See [`crate::Op::TierAsk`]. `path` from the root of the instance; empty: everything.
+    TierAsk<'a> { what: u32, path: &'a [u8], }
+}
+wire_struct! {
+    /// What was done, and how things are.
+    TierTold<'a> {
+        flushed: u64,
+        failed: u64,
+        conflicts: u64,
+        /// To be asked for again: it is dirty and could not be flushed just now.
+        left: u64,
+        /// [`TierSource`]s, packed.
+        sources: &'a [u8],
+        /// [`TierNote`]s, packed, the latest ones.
+        notes: &'a [u8],
+    }
+}
+wire_struct! {
+    /// An origin.
+    TierSource {
+        source: u32,
+        files: u64,
+        cached_bytes: u64,
+        dirty_files: u64,
+        dirty_bytes: u64,
+        fetching: u64,
+        conflicts: u64,
+        errors: u64,
+    }
+}
+wire_struct! {
+    /// A conflict, with the name of the copy, or an error.
+    TierNote<'a> { source: u32, errno: u32, path: &'a [u8], copy: &'a [u8], }
+}
+
+/// Attributes of nothing.
+pub const NO_ATTR: Attr = Attr {
+    id: FileId(0),
+    kind: FileKind::Fifo,
+    mode: 0,
+    links: 0,
+    uid: 0,
+    gid: 0,
+    size_bytes: 0,
+    blocks: 0,
+    atime: Timestamp { seconds: 0, nanoseconds: 0 },
+    mtime: Timestamp { seconds: 0, nanoseconds: 0 },
+    ctime: Timestamp { seconds: 0, nanoseconds: 0 },
+    btime: Timestamp { seconds: 0, nanoseconds: 0 },
+};
+
+/// Values that are packed one behind the other; `None` for what makes no sense.
+#[must_use]
+pub fn unpacked<'a, T: Wire<'a>>(packed: &'a [u8]) -> Option<UnpackedIter<'a, T>> {
+    let mut from = Reader::new(packed);
+    while !from.is_empty() {
+        T::decode(&mut from).ok()?;
+    }
+    Some(UnpackedIter { from: Reader::new(packed), of: core::marker::PhantomData })
+}
+
+/// See [`unpacked`].
+#[derive(Debug)]
+pub struct UnpackedIter<'a, T> {
+    from: Reader<'a>,
+    of: core::marker::PhantomData<T>,
+}
+
+impl<'a, T: Wire<'a>> Iterator for UnpackedIter<'a, T> {
+    type Item = T;
+
+    fn next(&mut self) -> Option<T> {
+        if self.from.is_empty() { None } else { T::decode(&mut self.from).ok() }
+    }
+}
+
+/// Whether an errno of a [`TierDone`] is one.
+#[must_use]
+pub fn errno_of(status: u32) -> Errno {
+    i32::try_from(status).ok().and_then(Errno::from_raw).unwrap_or(Errno::EIO)
+}
+
+/// Writes the value at the end of `buffer`'s used part; how much is used then, or nothing when it
+/// does not fit.
+pub fn pack<'a, T: Wire<'a>>(value: &T, buffer: &mut [u8], used: usize) -> Option<usize> {
+    let mut to = Writer::new(buffer.get_mut(used..)?);
+    value.encode(&mut to).ok()?;
+    Some(used + to.used())
+}
