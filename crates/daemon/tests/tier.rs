@@ -11,10 +11,11 @@ use mayfly_types::{
 };
 use mayfly_wire::{
     Data, MakeDirectory, Open, OpenReply, Operation, Read, Reader, Request, Stat, Target, TierAsk,
-    TierDone, TierItem, TierTold, TierWork, Wire, Write, Writer,
+    TierDone, TierItem, TierTold, TierWork, Unlink, Wire, Write, Writer,
     tier::{
         NO_ATTR, TIER_CHECK, TIER_CREATE, TIER_FETCH, TIER_FLUSH, TIER_FLUSH_NOW, TIER_LOOK,
-        TIER_MAKE_DIRECTORY, TIER_STATUS, TierEntry, TierSource, pack, unpacked,
+        TIER_MAKE_DIRECTORY, TIER_REMOVE_DIRECTORY, TIER_STATUS, TierEntry, TierSource, pack,
+        unpacked,
     },
 };
 use support::{Node, O_CREAT, O_RDWR, SESSION, config, fsck::findings, walk};
@@ -165,7 +166,7 @@ impl Bench {
     fn act(&mut self, item: &Given) -> Result<(Attr, Vec<u8>), Errno> {
         let path = item.path.as_str();
         match item.what {
-            TIER_LOOK => {
+            TIER_LOOK if path.is_empty() => {
                 let (mut packed, mut used) = (vec![0; 10_000], 0);
                 for (name, file) in self.outside.iter().filter(|(name, _)| *name != "/") {
                     let attr = attr(name, file);
@@ -175,6 +176,15 @@ impl Bench {
                 packed.truncate(used);
                 Ok((attr("/", &self.outside["/"]), packed))
             }
+            TIER_LOOK if !path.is_empty() => {
+                let name = format!("{path}/");
+                let file = self.outside.get(&name).ok_or(Errno::ENOENT)?;
+                Ok((attr(&name, file), Vec::new()))
+            }
+            TIER_REMOVE_DIRECTORY => match self.outside.remove(&format!("{path}/")) {
+                None if !item.again => Err(Errno::ENOENT),
+                _ => Ok((NO_ATTR, Vec::new())),
+            },
             TIER_CHECK if path.is_empty() => Ok((attr("/", &self.outside["/"]), Vec::new())),
             TIER_CREATE | TIER_MAKE_DIRECTORY => {
                 let slash = if item.what == TIER_CREATE { "" } else { "/" };
@@ -350,6 +360,24 @@ fn a_change_that_comes_again_after_a_restart_may_have_been_made() {
     bench.work();
     assert_eq!(bench.answer(caller).expect("it is answered").0, 0);
     assert_eq!(bench.stat("in/made").unwrap().kind, FileKind::Directory);
+}
+
+/// The next daemon looked at the directory first, did not find it, and said so.
+#[test]
+fn a_directory_that_was_removed_before_is_removed_when_the_request_comes_again() {
+    let mut bench = Bench::new();
+    bench.outside.insert("made/".to_owned(), (1, Vec::new()));
+    assert_eq!(bench.stat("in/made").unwrap().kind, FileKind::Directory);
+    let remove = Unlink { walk: walk("in/made", 0), directory: true };
+    let caller = bench.begin(SESSION, &remove);
+    bench.work_until(TIER_REMOVE_DIRECTORY);
+    let item = bench.take_given(TIER_REMOVE_DIRECTORY);
+    bench.act(&item).unwrap();
+    bench.restart();
+    bench.hand_in(caller, &remove);
+    bench.work();
+    assert_eq!(bench.answer(caller).expect("it is answered").0, 0);
+    assert_eq!(bench.stat("in/made").err(), Some(Errno::ENOENT));
 }
 
 #[test]

@@ -296,7 +296,7 @@ impl Shard {
         let own = || vec![(PrepareLock::File(id), true), (PrepareLock::Place(id), true)];
         self.unclaimed(|| [place.prepare_locks(), own()].concat())?;
         self.refuse_read_only(place.directory)?;
-        self.names_at_hand(id)?;
+        self.names_before_removal(place, id)?;
         if !self.is_empty(id)? {
             return Err(Errno::ENOTEMPTY.into());
         }
