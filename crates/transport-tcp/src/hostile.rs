@@ -3,6 +3,7 @@
 
 use crate::{
     Bytes, Class, Encryption, Lane, NodeId, Secret,
+    class::CLASSES,
     frame::{Decoder, Frame, Kind, Sums},
     handshake::{Acceptance, CALL_BYTES, CONFIRMATION_BYTES, Callee, Caller, Hello, Identity},
     session::{Arrival, Item, Session},
@@ -57,7 +58,7 @@ pub struct Ear {
     decoder: Decoder,
     session: Session,
     /// Requests that were delivered and not taken.
-    delivered: [u32; 3],
+    delivered: [u32; CLASSES],
 }
 
 impl Ear {
@@ -65,7 +66,7 @@ impl Ear {
     #[must_use]
     pub fn new(lane: Lane) -> Ear {
         let (decoder, session) = (Decoder::new(lane, Sums::Checked), Session::new(CREDITS));
-        Ear { lane, decoder, session, delivered: [0; 3] }
+        Ear { lane, decoder, session, delivered: [0; CLASSES] }
     }
 
     /// Hears bytes as they came; false when the connection would end.

@@ -293,13 +293,15 @@ fn who_gives_up_is_told_of_whether_anybody_took_the_request_or_not() {
     let mut scene = Scene::new();
     scene.taker.report_late(1);
     let abandon = Scribble::Abandon { lane: AT.lane as usize };
-    scene.submit(38);
+    // The number of a request tells its operation, over and over: these are stat and open.
+    let first = Op::ALL.len() as u64;
+    scene.submit(first + 1);
     scene.client.act(&abandon);
     assert!(scene.taker.take(AT, &mut Vec::new()).is_none());
     assert_eq!(scene.taker.given_up().len(), 1);
-    scene.leave(39);
+    scene.leave(first + 2);
     scene.client.act(&abandon);
-    assert_eq!(scene.taker.detach(AT), Some(39));
+    assert_eq!(scene.taker.detach(AT), Some(first + 2));
     let late = scene.taker.given_up();
     assert!(late.len() == 1 && late[0].left > 0, "{late:?}");
 }
