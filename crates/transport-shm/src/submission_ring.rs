@@ -321,6 +321,13 @@ impl SubmissionRing {
         (state.kind() == RECORD_SUBMITTED).then_some((place, state))
     }
 
+    /// The places of the records behind one of the latest.
+    fn places_behind(&self, place: usize) -> impl Iterator<Item = usize> {
+        let count = self.published.load(Acquire) as u32;
+        let latest = (1..=LATEST).map(move |back| count.wrapping_sub(back) as usize % RECORDS);
+        latest.take_while(move |at| *at != place)
+    }
+
     /// Closes what was submitted a moment ago, before it is executed; false when it was not so
     /// lately, or was executed.
     #[must_use]

@@ -99,7 +99,14 @@ impl SubmissionRing {
             return None;
         }
         let mut room = [[0; 8]; PATH_WORDS];
-        let inside = split(record.path(&mut room)).0;
+        let path = record.path(&mut room);
+        // It may have been removed or moved since.
+        let print = Print::of(path);
+        let is_about = |at: usize| print.state_in(self.latest[at].load(Relaxed)).is_some();
+        if self.places_behind(place).any(is_about) {
+            return None;
+        }
+        let inside = split(path).0;
         let inside = inside.strip_suffix(b"/").unwrap_or(inside);
         if !gives_group(FileId(self.directory.load(Relaxed)), inside) {
             return None;

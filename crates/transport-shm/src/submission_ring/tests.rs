@@ -372,3 +372,16 @@ fn a_file_that_was_submitted_is_looked_at_once_and_has_its_time_from_then() {
     let made = Submitted::File { open: false, bytes: 7, which: 0, seen: true };
     assert_eq!((record.execute(), record.read_look()), (made, (now, 3)));
 }
+
+/// fstat of a file said that it had a name, which was removed (pjdfstest, `open_file_not_freed`).
+#[test]
+fn a_file_whose_name_was_removed_since_is_not_looked_at() {
+    let ring = ring();
+    let given = ring.delegation().expect("it was given");
+    let open = ring.create(given, "f").expect("a new name");
+    let also = ring.create(given, "g").expect("a new name");
+    assert!(ring.remove(given, "f"));
+    let now = mayfly_types::Timestamp { seconds: 77, nanoseconds: 8 };
+    assert_eq!(ring.submissions.look(open, now, |_, _| true), None);
+    assert!(ring.submissions.look(also, now, |_, _| true).is_some(), "that is another one");
+}
