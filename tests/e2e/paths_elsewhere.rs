@@ -321,6 +321,16 @@ while True:
     time.sleep(0.01)
 "#;
 
+/// Of lines that say when somebody began to look, and how many bytes he saw.
+fn nothing_is_seen_as_before(all: &str, changed_at: f64) -> Result<()> {
+    for line in all.lines().filter(|line| line.contains(' ')) {
+        let (looked_at, size) = line.split_once(' ').context("two words")?;
+        let late = looked_at.parse::<f64>()? > changed_at;
+        ensure!(!late || size == "6", "changed at {changed_at}, and then seen as before: {line}");
+    }
+    Ok(())
+}
+
 #[test]
 fn nobody_believes_attributes_of_whose_change_a_stopped_daemon_was_not_told() -> Result<()> {
     let _turn = Turn::take()?;
@@ -333,11 +343,7 @@ fn nobody_believes_attributes_of_whose_change_a_stopped_daemon_was_not_told() ->
     let Said { at_stop: [began, after], changed_at, all, .. } =
         beside_a_stopped_daemon((&scratch, &instance), KEEPS_LOOKING, change)?;
     ensure!(after > began + 5, "nobody looked while the daemon stood still");
-    for line in all.lines().filter(|line| line.contains(' ')) {
-        let (looked_at, size) = line.split_once(' ').context("two words")?;
-        let late = looked_at.parse::<f64>()? > changed_at;
-        ensure!(!late || size == "6", "changed at {changed_at}, and then seen as before: {line}");
-    }
+    nothing_is_seen_as_before(&all, changed_at)?;
     instance.stop()
 }
 
@@ -504,10 +510,6 @@ fn nobody_reads_what_a_stopped_daemon_was_not_told_to_forget() -> Result<()> {
     let Said { at_stop: [began, after], changed_at, all, .. } =
         beside_a_stopped_daemon((&scratch, &instance), KEEPS_READING, change)?;
     ensure!(after > began + 5, "nobody read while the daemon stood still");
-    for line in all.lines().filter(|line| line.contains(' ')) {
-        let (looked_at, size) = line.split_once(' ').context("two words")?;
-        let late = looked_at.parse::<f64>()? > changed_at;
-        ensure!(!late || size == "6", "changed at {changed_at}, and then read as before: {line}");
-    }
+    nothing_is_seen_as_before(&all, changed_at)?;
     instance.stop()
 }
