@@ -104,6 +104,14 @@ impl DentryCache {
         Some(cached)
     }
 
+    /// What is kept of a name, whether that may be believed still or not. It does not get younger
+    /// by that.
+    fn peek(&self, directory: FileId, name: &[u8]) -> Option<&Entry> {
+        let hash = key::cookie(directory, name);
+        let entry = self.young.get(&hash).or_else(|| self.old.get(&hash))?;
+        (entry.directory == directory && *entry.name == *name).then_some(entry)
+    }
+
     /// The directory that a name stands for, and from which second on that is not to be believed.
     pub(crate) fn directory(
         &self,
@@ -111,31 +119,23 @@ impl DentryCache {
         name: &[u8],
         now: i64,
     ) -> Option<(FileId, i64)> {
-        let hash = key::cookie(directory, name);
-        let entry = self.young.get(&hash).or_else(|| self.old.get(&hash))?;
-        let is_it = entry.directory == directory && *entry.name == *name && now < entry.until;
+        let entry = self.peek(directory, name).filter(|entry| now < entry.until)?;
         match &entry.cached {
-            Cached::Directory(id) if is_it => Some((*id, entry.until)),
+            Cached::Directory(id) => Some((*id, entry.until)),
             _ => None,
         }
     }
 
     /// Whether the bytes of a file of another node's may be believed at that second.
     pub(crate) fn has_bytes(&self, directory: FileId, name: &[u8], at: i64) -> bool {
-        let hash = key::cookie(directory, name);
-        let entry = self.young.get(&hash).or_else(|| self.old.get(&hash));
-        entry.is_some_and(|entry| {
-            let is_it = entry.directory == directory && *entry.name == *name && at < entry.until;
-            is_it && matches!(entry.cached, Cached::File(_, true))
-        })
+        let entry = self.peek(directory, name).filter(|entry| at < entry.until);
+        entry.is_some_and(|entry| matches!(entry.cached, Cached::File(_, true)))
     }
 
     /// From which second on a file of another node's is not to be believed.
     pub(crate) fn file_until(&self, directory: FileId, name: &[u8]) -> Option<i64> {
-        let hash = key::cookie(directory, name);
-        let entry = self.young.get(&hash).or_else(|| self.old.get(&hash))?;
-        let is_it = entry.directory == directory && *entry.name == *name;
-        matches!(entry.cached, Cached::File(..)).then_some(entry.until).filter(|_| is_it)
+        let entry = self.peek(directory, name)?;
+        matches!(entry.cached, Cached::File(..)).then_some(entry.until)
     }
 
     /// `until`: the second from which on it is not to be believed, [`FOR_EVER`] for who is told of
