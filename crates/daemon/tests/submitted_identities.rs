@@ -5,8 +5,9 @@ mod support;
 
 use std::sync::atomic::Ordering::Relaxed;
 
+use mayfly_daemon::Clock as _;
 use mayfly_transport_shm::submission_ring::RECORDS;
-use mayfly_types::{FileId, OpenRef, Timestamp};
+use mayfly_types::{FileId, OpenRef};
 use mayfly_wire::Ping;
 use support::{
     Node, SESSION,
@@ -23,9 +24,9 @@ fn a_file_has_the_identity_that_was_promised_and_the_time_of_the_look_at_it() {
     let mut node = node();
     let open = submit_create(&node, "d/f").unwrap();
     let id = promised_file(&node, open);
-    let now = node.stat("d", false).unwrap().mtime;
+    node.stat("d", false).unwrap();
     let other = submit_create(&node, "d/g").unwrap();
-    let look = Timestamp { nanoseconds: now.nanoseconds + 1, ..now };
+    let look = node.clock.now();
     let told = ring_at(&node, SESSION).look(other, look, |_, _| true).unwrap();
     assert_eq!((told.mode, told.uid, told.gid, told.bytes), (0o640, 3, 4, 0));
     let id_of_other = promised_file(&node, other);
