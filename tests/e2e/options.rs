@@ -138,6 +138,51 @@ fn the_daemon_keeps_to_the_processors_that_it_was_given_and_an_absent_one_is_nam
     Ok(())
 }
 
+/// Each node's directory is filled by another node, so that all talk to all.
+#[test]
+fn several_network_threads_serve_as_one_does_and_a_number_that_cannot_be_is_refused() -> Result<()>
+{
+    const NODES: usize = 4;
+    let _turn = Turn::take()?;
+    let scratch = Scratch::new("network-threads")?;
+    start(&scratch, "net", &["--nodes", "local:4", "--network-threads", "2"])?;
+    let instance = Instance::named(&scratch, "net")?;
+    for node in 0..NODES {
+        let daemon = instance.daemon_pid_of(node)?;
+        let name = |thread| fs::read_to_string(format!("/proc/{daemon}/task/{thread}/comm"));
+        let names: Vec<String> = process::threads(daemon).into_iter().flat_map(name).collect();
+        let count = names.iter().filter(|name| name.trim() == "mayfly-net").count();
+        ensure!(count == 2, "node {node} has {names:?}");
+        instance.on_node(node, &format!(r#"mkdir "$MAYFLY_MOUNT/of{node}""#))?;
+    }
+    for node in 0..NODES {
+        for of in 0..NODES {
+            let fill = format!(
+                r#"cd "$MAYFLY_MOUNT/of{of}" && for f in $(seq 20); do
+                seq 2000 > by{node}.$f || exit 1; done"#
+            );
+            instance.on_node(node, &fill)?;
+        }
+    }
+    let look = r#"cd "$MAYFLY_MOUNT" && find . -type f | wc -l && cat of*/by* | sort -n | uniq -c |
+        awk '{print $1}' | sort -u"#;
+    for node in 0..NODES {
+        let said = instance.on_node(node, look)?;
+        ensure!(said.split_whitespace().eq(["320", "320"]), "node {node}: {said}");
+    }
+    instance.stop()?;
+    for (options, why) in [
+        (&["--network-threads", "2"][..], "--network-threads is for several nodes"),
+        (&["--nodes", "local:2", "--network-threads", "0"], "0 is not in 1..=16"),
+    ] {
+        let refused = Instance::named(&scratch, "none")?.command("start").args(options);
+        let outcome = refused.run()?;
+        let error = String::from_utf8_lossy(&outcome.stderr);
+        ensure!(outcome.code != 0 && error.contains(why), "{error}");
+    }
+    Ok(())
+}
+
 /// Objects below the instance's directory in `place`.
 fn objects_in(place: &std::path::Path) -> Result<usize> {
     let mut count = 0;

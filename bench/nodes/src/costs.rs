@@ -52,7 +52,7 @@ const FILE_BYTES: usize = 3 << 10;
 /// The first look at a dataset, and the second one.
 const LOOKS: [&str; 2] = ["first", "second"];
 /// What the columns are.
-const THREADS: [&str; 3] = ["front", "network", "pool"];
+const THREADS: [&str; 4] = ["front", "shards", "network", "pool"];
 
 pub(crate) fn run() -> Result<()> {
     of_names_elsewhere()?;
@@ -70,9 +70,9 @@ fn of_directories() -> Result<()> {
     instance::child(&instance, 0, &["__costs", "make"])?;
     said += &instance::child(&instance, 1, &["__costs", "dataset", &second, &first])?;
     println!(
-        "\n| µs of processor time, {PROCESSES} processes | process | asking node: front | network \
-         | pool | owner: front | network | pool | operations/s |\n\
-         |---|---:|---:|---:|---:|---:|---:|---:|---:|"
+        "\n| µs of processor time, {PROCESSES} processes | process | asking node: front | other \
+         shards | network | pool | owner: front | other shards | network | pool | operations/s |\n\
+         |---|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|"
     );
     let own = OWN_KINDS.map(|kind| (format!("{kind}, own directory"), format!("{kind}-{OWN}")));
     let looks = LOOKS.map(|look| (format!("dataset, {look} look"), format!("look-{look}")));
@@ -96,8 +96,9 @@ fn of_names_elsewhere() -> Result<()> {
     let [here, there] = daemons;
     let said = instance::child(&instance, 0, &["__costs", "all", &here?, &there?])?;
     println!(
-        "\n| µs of processor time, {PROCESSES} processes | asking node: front | network | pool | \
-         owner: front | network | pool | operations/s |\n|---|---:|---:|---:|---:|---:|---:|---:|"
+        "\n| µs of processor time, {PROCESSES} processes | asking node: front | other shards | \
+         network | pool | owner: front | other shards | network | pool | operations/s |\n\
+         |---|---:|---:|---:|---:|---:|---:|---:|---:|---:|"
     );
     for (place, _) in PLACES {
         for (kind, _) in KINDS {
@@ -138,6 +139,7 @@ fn threads(pid: &str) -> Result<BTreeMap<&'static str, u64>> {
         let thread = match name.trim() {
             _ if is_first => "front",
             "mayfly-net" => "network",
+            name if name.starts_with("shard-") => "shards",
             _ => "pool",
         };
         *sums.entry(thread).or_default() += used;

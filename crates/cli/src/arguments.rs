@@ -585,6 +585,7 @@ impl Make {
                 shards,
                 cpus: self.cpus.clone(),
                 io_threads: self.io_threads.unwrap_or(usual.io_threads),
+                network_threads: usual.network_threads,
                 deadline_seconds: self.deadline.unwrap_or_else(|| self.usual_deadline()),
                 slow_ms: self.slow.unwrap_or(usual.slow_ms),
                 layout: self.layout.clone().or_else(|| usual_word(LAYOUT)).unwrap_or(usual.layout),

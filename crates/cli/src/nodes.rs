@@ -5,7 +5,7 @@ use std::{path::PathBuf, time::Duration};
 use anyhow::{Context, Result, bail, ensure};
 use clap::Args;
 use mayfly_deploy::{
-    Instance, Pool,
+    Instance, NETWORK_THREADS_MAX, Pool,
     nodes::{
         Fabric, Launch, Launcher, NODES_MAX, Network, POOLS_MAX, RoleLists, expand_hosts,
         hosts_of_file, hosts_of_the_job, parse_ports, pools, pools_of_file, pools_of_the_topology,
@@ -76,6 +76,11 @@ pub(crate) struct Nodes {
     /// Seal what nodes say to each other
     #[arg(long)]
     encrypt: bool,
+    /// Threads of each daemon that talk to other nodes, each with a part of them [default: one for
+    /// every eight processors that the daemon may use, at most 8]
+    #[arg(long, value_name = "N",
+          value_parser = clap::value_parser!(u32).range(1..=i64::from(NETWORK_THREADS_MAX)))]
+    network_threads: Option<u32>,
     /// How long to wait for all nodes to serve
     #[arg(long, value_name = "SECONDS", default_value_t = 60,
           value_parser = clap::value_parser!(u64).range(1..=START_TIMEOUT_S_MAX))]
@@ -98,6 +103,7 @@ impl Nodes {
             "--origin is for instances of one node so far; several nodes take data in by --stage-in"
         );
         instance.options.pools = self.pools(&hosts)?;
+        instance.options.network_threads = self.network_threads;
         let fabric = self.net.as_deref().map(Fabric::parse).transpose()?;
         let ports = self.ports.as_deref().map(parse_ports).transpose()?;
         Ok(Some(Launch {
@@ -191,6 +197,7 @@ impl Nodes {
             ("--net", self.net.is_some()),
             ("--ports", self.ports.is_some()),
             ("--encrypt", self.encrypt),
+            ("--network-threads", self.network_threads.is_some()),
             ("--remote-path", self.remote_path.is_some()),
             ("--pool", !self.pool.is_empty()),
             ("--pool-file", self.pool_file.is_some()),

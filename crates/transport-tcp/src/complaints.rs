@@ -41,15 +41,18 @@ impl fmt::Display for Trouble {
     }
 }
 
+/// Takes lines for people.
+pub(crate) type Log = Box<dyn Fn(&str) + Send + Sync>;
+
 /// Writes the lines.
 pub(crate) struct Complaints {
-    log: Box<dyn Fn(&str) + Send + Sync>,
+    log: Log,
     /// When the last line of the kind was written, and how many were left out since.
     last: BTreeMap<Trouble, (u64, u64)>,
 }
 
 impl Complaints {
-    pub(crate) fn new(log: Box<dyn Fn(&str) + Send + Sync>) -> Complaints {
+    pub(crate) fn new(log: Log) -> Complaints {
         Complaints { log, last: BTreeMap::new() }
     }
 

@@ -304,6 +304,11 @@ impl Connection {
         Ok(Some(std::mem::take(&mut self.input)))
     }
 
+    /// A message of the handshake is read once more.
+    pub(crate) fn unread(&mut self, message: &[u8]) {
+        self.input = message.to_vec();
+    }
+
     /// What has come of a handshake message that is not whole.
     pub(crate) fn start_of_input(&self) -> &[u8] {
         &self.input

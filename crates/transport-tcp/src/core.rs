@@ -71,6 +71,8 @@ pub(crate) enum Command {
     Cancel(RequestId),
     /// Requests were taken from the inbox.
     Taken(Vec<Credit>),
+    /// The first message of a node of this thread came to another one. It is in the connection.
+    Adopt(Box<Connection>),
 }
 
 /// Whose request was taken.
@@ -97,6 +99,8 @@ enum End {
     Trouble(Trouble),
     /// The kernel says so.
     Broken,
+    /// It goes on at the thread of its node.
+    Moved(usize),
 }
 
 impl From<std::io::Error> for End {
@@ -163,12 +167,13 @@ impl std::fmt::Debug for SharedClock {
 /// What a core is made of.
 pub(crate) struct Parts {
     pub(crate) me: Identity,
+    pub(crate) thread: usize,
     pub(crate) limits: Limits,
     pub(crate) clock: SharedClock,
     pub(crate) complaints: Complaints,
     pub(crate) epoll: Arc<OwnedFd>,
     pub(crate) poke: Arc<OwnedFd>,
-    pub(crate) listener: TcpListener,
+    pub(crate) listener: Option<TcpListener>,
     pub(crate) gauges: Arc<Gauges>,
 }
 
@@ -188,7 +193,7 @@ impl Core {
             complaints: parts.complaints,
             epoll: parts.epoll,
             poke: parts.poke,
-            door: Door::new(parts.listener)?,
+            door: Door::new(parts.thread, parts.listener)?,
             peers: HashMap::default(),
             gauges: parts.gauges,
             connections: HashMap::default(),
@@ -266,6 +271,11 @@ impl Core {
         self.deliveries.drain(..)
     }
 
+    /// The connections that go on at other threads.
+    pub(crate) fn moved(&mut self) -> std::vec::Drain<'_, (usize, Box<Connection>)> {
+        self.door.moved()
+    }
+
     fn peer(&mut self, node: NodeId) -> &mut Peer {
         let (gauges, limits) = (&self.gauges, &self.limits);
         self.peers.entry(node).or_insert_with(|| Peer::new(limits, gauges.of(node)))
@@ -333,6 +343,7 @@ impl Core {
                 self.push(ticket.node, lane, item);
             }
             Command::Cancel(id) => self.cancel(id),
+            Command::Adopt(connection) => self.adopt(connection),
             Command::Taken(credits) => {
                 for Credit { node, incarnation, lane, class } in credits {
                     let peer = self.peer(node);

@@ -1,42 +1,39 @@
 //! The door: what a daemon holds in its hands.
 //!
-//! One network thread for all nodes. A sender puts what it wants into a list and takes the core for
-//! a moment to write it; if another thread has the core, that one writes it too. So a message goes
-//! out without waking a thread, nobody waits for a lock that is held while sockets are served, and
-//! what several threads send at a time travels in one system call.
+//! One network thread for all nodes, or several with a part of the nodes each (`thread.rs`). A
+//! sender puts what it wants into that thread's list and takes its core for a moment to write it;
+//! if another thread has the core, that one writes it too. So a message goes out without waking a
+//! thread, nobody waits for a lock that is held while sockets are served, and what several threads
+//! send at a time travels in one system call.
 //!
 //! What arrives is put into the inbox and the program is woken. The inbox is bounded: requests by
 //! the credits of their senders, replies and losses by this program's own requests, states of nodes
 //! by the number of nodes (only the latest is kept).
 
+mod thread;
+
 use std::{
     collections::{BTreeMap, VecDeque},
     fmt, io,
     net::{SocketAddr, TcpListener},
-    os::fd::OwnedFd,
     sync::{
-        Arc, Mutex, MutexGuard, PoisonError, TryLockError,
+        Arc, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicBool, AtomicU64, Ordering::SeqCst},
     },
     thread::JoinHandle,
-    time::Duration,
 };
 
-use rustix::event::{EventfdFlags, Timespec, epoll, eventfd};
+pub(crate) use self::thread::of_node;
 
+use self::thread::NetworkThread;
 use crate::{
     Body, Class, Encryption, Event, Lane, NodeId, PeerState, RequestId, Secret, Ticket,
-    clock::{Clock, MonotonicClock, ms},
-    complaints::Complaints,
-    core::{Command, Core, Delivery, LISTENER, POKE, Parts, SharedClock},
+    clock::{Clock, ms},
+    core::{Command, Delivery, SharedClock},
     handshake::Identity,
-    limits::{Limits, NODES_MAX},
+    limits::{Limits, NODES_MAX, THREADS_MAX},
     peer::Gauges,
-    watch::Watch,
 };
-
-/// Events of epoll handled at a time.
-const EVENTS_AT_ONCE: usize = 256;
 
 /// What an endpoint is made of.
 pub struct Config {
@@ -122,20 +119,11 @@ struct Inbox {
     states: BTreeMap<NodeId, PeerState>,
 }
 
-/// Whether a turn at the core brought anything for the program.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum News {
-    None,
-    Some,
-}
-
 struct Shared {
-    core: Mutex<Core>,
-    commands: Mutex<Vec<Command>>,
+    /// Each has the nodes whose number it is when divided by how many there are.
+    threads: Box<[NetworkThread]>,
     inbox: Mutex<Inbox>,
     gauges: Arc<Gauges>,
-    epoll: Arc<OwnedFd>,
-    poke: Arc<OwnedFd>,
     clock: SharedClock,
     node: NodeId,
     outstanding_max: u32,
@@ -149,7 +137,7 @@ struct Shared {
 pub struct Endpoint {
     shared: Arc<Shared>,
     address: SocketAddr,
-    thread: Option<JoinHandle<()>>,
+    running: Vec<JoinHandle<()>>,
 }
 
 impl fmt::Debug for Endpoint {
@@ -163,39 +151,34 @@ impl Endpoint {
     ///
     /// # Errors
     /// What the kernel says when it has no descriptors or threads left; `InvalidInput` for a node
-    /// number that cannot be or an incarnation of 0.
+    /// number that cannot be, an incarnation of 0, or a number of threads that is not from 1 to
+    /// [`THREADS_MAX`].
     pub fn new(config: Config) -> io::Result<Endpoint> {
-        if config.node.0 >= NODES_MAX || config.incarnation == 0 {
+        let count = config.limits.threads;
+        let is_right = config.node.0 < NODES_MAX && config.incarnation != 0;
+        if !is_right || !(1..=THREADS_MAX).contains(&count) {
             return Err(io::ErrorKind::InvalidInput.into());
         }
         let address = config.listener.local_addr()?;
-        let epoll = Arc::new(epoll::create(epoll::CreateFlags::CLOEXEC)?);
-        let poke = Arc::new(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?);
-        epoll::add(&*epoll, &*poke, epoll::EventData::new_u64(POKE), epoll::EventFlags::IN)?;
         let (gauges, clock) = (Arc::<Gauges>::default(), SharedClock(config.clock));
-        let core = Core::new(Parts {
-            me: Identity {
-                node: config.node,
-                incarnation: config.incarnation,
-                instance: config.instance,
-                secret: config.secret,
-                encryption: config.encryption,
-            },
-            limits: config.limits,
-            clock: clock.clone(),
-            complaints: Complaints::new(config.log),
-            epoll: Arc::clone(&epoll),
-            poke: Arc::clone(&poke),
-            listener: config.listener,
-            gauges: Arc::clone(&gauges),
-        })?;
+        let me = Identity {
+            node: config.node,
+            incarnation: config.incarnation,
+            instance: config.instance,
+            secret: config.secret,
+            encryption: config.encryption,
+        };
+        let (log, mut listener) = (Arc::new(config.log), Some(config.listener));
+        let thread = |number| {
+            let (log, listener) = (Arc::clone(&log), listener.take());
+            let known = (me.clone(), config.limits, clock.clone(), Arc::clone(&gauges));
+            NetworkThread::new(known, number, listener, Box::new(move |line| log(line)))
+        };
+        let threads = (0..count).map(thread).collect::<io::Result<_>>()?;
         let shared = Arc::new(Shared {
-            core: Mutex::new(core),
-            commands: Mutex::default(),
+            threads,
             inbox: Mutex::default(),
             gauges,
-            epoll,
-            poke,
             clock,
             node: config.node,
             outstanding_max: config.limits.outstanding_max,
@@ -203,10 +186,13 @@ impl Endpoint {
             stopping: AtomicBool::new(false),
             wake: config.wake,
         });
-        let runner = Arc::clone(&shared);
-        let thread =
-            std::thread::Builder::new().name("mayfly-net".into()).spawn(move || runner.run())?;
-        Ok(Endpoint { shared, address, thread: Some(thread) })
+        let mut endpoint = Endpoint { shared, address, running: Vec::new() };
+        for number in 0..count {
+            let runner = Arc::clone(&endpoint.shared);
+            let thread = std::thread::Builder::new().name("mayfly-net".into());
+            endpoint.running.push(thread.spawn(move || runner.run(number))?);
+        }
+        Ok(endpoint)
     }
 
     /// Where this endpoint listens.
@@ -219,8 +205,8 @@ impl Endpoint {
     /// pair must know the other's: a reply may need a lane that its asker never opened.
     pub fn set_address(&self, node: NodeId, address: Option<SocketAddr>) {
         if node.0 < NODES_MAX && node != self.shared.node {
-            self.shared.command(Command::Address(node, address));
-            self.shared.serve();
+            self.shared.command(node, Command::Address(node, address));
+            self.shared.serve_all();
         }
     }
 
@@ -230,7 +216,7 @@ impl Endpoint {
     /// [`SendError`]; then there will be no event.
     pub fn request(&self, request: Request) -> Result<RequestId, SendError> {
         let id = self.queue(request)?;
-        self.shared.serve();
+        self.shared.serve_all();
         Ok(id)
     }
 
@@ -248,9 +234,11 @@ impl Endpoint {
         if !self.shared.gauges.of(to).enter(lane, class, self.shared.outstanding_max) {
             return Err(SendError::Full);
         }
-        let id = RequestId(self.shared.next_id.fetch_add(1, SeqCst));
+        // By its number it is known which thread has it.
+        let (number, threads) = (self.shared.next_id.fetch_add(1, SeqCst), &self.shared.threads);
+        let id = RequestId(number * threads.len() as u64 + self.shared.thread_of(to) as u64);
         let deadline_ns = self.shared.clock.0.now_ns().saturating_add(ms(patience_ms));
-        self.shared.command(Command::Request { id, to, lane, class, deadline_ns, body });
+        self.shared.command(to, Command::Request { id, to, lane, class, deadline_ns, body });
         Ok(id)
     }
 
@@ -262,7 +250,7 @@ impl Endpoint {
 
     /// Sends what was queued, requests and replies.
     pub fn flush(&self) {
-        self.shared.serve();
+        self.shared.serve_all();
     }
 
     /// Answers a request. A second answer, or one to a daemon that was replaced, goes nowhere.
@@ -271,7 +259,7 @@ impl Endpoint {
     /// [`SendError::TooLong`].
     pub fn reply(&self, ticket: Ticket, lane: Lane, body: Body) -> Result<(), SendError> {
         self.queue_reply(ticket, lane, body)?;
-        self.shared.serve();
+        self.shared.serve_all();
         Ok(())
     }
 
@@ -281,15 +269,16 @@ impl Endpoint {
     /// [`SendError::TooLong`].
     pub fn queue_reply(&self, ticket: Ticket, lane: Lane, body: Body) -> Result<(), SendError> {
         check_length(lane, &body)?;
-        self.shared.command(Command::Reply { ticket, lane, body });
+        self.shared.command(ticket.node, Command::Reply { ticket, lane, body });
         Ok(())
     }
 
     /// Nobody waits for the reply any more, or only a little: a request that was not sent is
     /// [`Event::Lost`], the server of one that was sent hears [`Event::Cancelled`] and answers.
     pub fn cancel(&self, id: RequestId) {
-        self.shared.command(Command::Cancel(id));
-        self.shared.serve();
+        let thread = (id.0 % self.shared.threads.len() as u64) as usize;
+        self.shared.threads[thread].command(Command::Cancel(id));
+        self.shared.serve(thread);
     }
 
     /// Appends what has happened, and gives the credits of the requests among it back.
@@ -299,7 +288,7 @@ impl Endpoint {
 
     /// As [`Endpoint::take`], but no more than `max` events.
     pub fn take_some(&self, events: &mut Vec<Event>, max: usize) {
-        let mut credits = Vec::new();
+        let mut credits: [Vec<_>; THREADS_MAX] = Default::default();
         {
             let mut inbox = lock(&self.shared.inbox);
             let states = std::mem::take(&mut inbox.states);
@@ -307,18 +296,22 @@ impl Endpoint {
             let count = max.min(inbox.events.len());
             for Delivery { event, credit } in inbox.events.drain(..count) {
                 events.push(event);
-                credits.extend(credit);
+                if let Some(credit) = credit {
+                    credits[self.shared.thread_of(credit.node)].push(credit);
+                }
             }
         }
-        if !credits.is_empty() {
-            self.shared.command(Command::Taken(credits));
-            self.shared.serve();
+        for (thread, credits) in credits.into_iter().enumerate() {
+            if !credits.is_empty() {
+                self.shared.threads[thread].command(Command::Taken(credits));
+                self.shared.serve(thread);
+            }
         }
     }
 
     /// Looks at the clock, for who has moved it.
     pub fn look(&self) {
-        self.shared.poke();
+        self.shared.threads.iter().for_each(NetworkThread::poke);
     }
 }
 
@@ -333,10 +326,10 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 impl Drop for Endpoint {
     fn drop(&mut self) {
         self.shared.stopping.store(true, SeqCst);
-        self.shared.poke();
-        // The last holder may be a waker that the network thread itself runs.
+        self.look();
+        // The last holder may be a waker that a network thread itself runs.
         let is_here = |thread: &JoinHandle<()>| thread.thread().id() == std::thread::current().id();
-        if let Some(thread) = self.thread.take().filter(|thread| !is_here(thread)) {
+        for thread in self.running.drain(..).filter(|thread| !is_here(thread)) {
             // It ends by itself; a panic in it was said when it happened.
             let _ = thread.join();
         }
@@ -344,102 +337,12 @@ impl Drop for Endpoint {
 }
 
 impl Shared {
-    fn command(&self, command: Command) {
-        lock(&self.commands).push(command);
+    /// Which thread has the connections to a node.
+    fn thread_of(&self, node: NodeId) -> usize {
+        of_node(node, self.threads.len())
     }
 
-    fn poke(&self) {
-        // It is full only when the thread has been poked before and will look.
-        let _ = rustix::io::write(&*self.poke, &1_u64.to_ne_bytes());
-    }
-
-    /// Does what is wanted, unless another thread has the core: that one does it, since it looks at
-    /// the list again after it has given the core back.
-    fn serve(&self) {
-        while !lock(&self.commands).is_empty() {
-            let mut core = match self.core.try_lock() {
-                Ok(core) => core,
-                Err(TryLockError::WouldBlock) => return,
-                Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
-            };
-            core.begin();
-            let news = self.drive(&mut core);
-            drop(core);
-            self.wake_for(news, Finder::Caller);
-        }
-    }
-
-    /// Ends a turn at the core. Events are put into the inbox while the core is still held. So they
-    /// lie there in their order.
-    fn drive(&self, core: &mut Core) -> News {
-        core.apply_all(lock(&self.commands));
-        core.flush();
-        let mut deliveries = core.deliveries().peekable();
-        if deliveries.peek().is_none() {
-            return News::None;
-        }
-        let mut inbox = lock(&self.inbox);
-        for delivery in deliveries {
-            match delivery.event {
-                Event::Peer { node, state } => {
-                    inbox.states.insert(node, state);
-                }
-                _ => inbox.events.push_back(delivery),
-            }
-        }
-        News::Some
-    }
-
-    fn wake_for(&self, news: News, finder: Finder) {
-        if news == News::Some {
-            (self.wake)(finder);
-        }
-    }
-
-    /// The network thread.
-    fn run(&self) {
-        let mut events = Vec::with_capacity(EVENTS_AT_ONCE);
-        // Looking takes time of the processor, whatever clock the endpoint was given.
-        let clock = MonotonicClock::default();
-        let mut watch = Watch::new(std::thread::available_parallelism().map_or(1, usize::from));
-        while !self.stopping.load(SeqCst) {
-            let mut core = lock(&self.core);
-            let patience = core.sleep();
-            // Where long bodies travel, processor time is what is short.
-            let may_look = !events.is_empty() && core.is_brief();
-            drop(core);
-            events.clear();
-            // A command that came while the core was held is not left behind.
-            self.serve();
-            let mut wait = |patience| self.wait(&mut events, patience);
-            if may_look {
-                watch.wait(patience, || clock.now_ns(), wait);
-            } else {
-                wait(patience);
-            }
-            let mut core = lock(&self.core);
-            core.awake();
-            for event in &events {
-                match event.data.u64() {
-                    LISTENER => core.accept(),
-                    POKE => {
-                        let _ = rustix::io::read(&*self.poke, &mut [0; 8]);
-                    }
-                    token => core.ready(token, event.flags),
-                }
-            }
-            core.tick();
-            let news = self.drive(&mut core);
-            drop(core);
-            self.wake_for(news, Finder::Network);
-        }
-    }
-
-    /// Waits for what comes; true when something has.
-    fn wait(&self, events: &mut Vec<epoll::Event>, patience: Option<Duration>) -> bool {
-        let timeout = patience.and_then(|patience| Timespec::try_from(patience).ok());
-        let room = rustix::buffer::spare_capacity(events);
-        // Interrupted is as good as woken.
-        matches!(epoll::wait(&*self.epoll, room, timeout.as_ref()), Ok(1..))
+    fn command(&self, node: NodeId, command: Command) {
+        self.threads[self.thread_of(node)].command(command);
     }
 }

@@ -139,6 +139,12 @@ impl Hello {
         }
     }
 
+    /// Who says to send such a first message.
+    pub(crate) fn sender(call: &[u8]) -> Result<NodeId, Refusal> {
+        let (clear, _) = call.split_first_chunk().ok_or(Refusal::Garbage)?;
+        Ok(Hello::decode(clear)?.from)
+    }
+
     fn decode(bytes: &[u8; HELLO_BYTES]) -> Result<Hello, Refusal> {
         Hello::check_start(bytes)?;
         Hello::take(&mut Reader::new(&bytes[6..])).map_err(|Malformed| Refusal::Garbage)

@@ -6,6 +6,8 @@
 
 /// Node numbers are below this.
 pub const NODES_MAX: u32 = 65_536;
+/// Network threads of an endpoint.
+pub const THREADS_MAX: usize = mayfly_types::limits::NETWORK_THREADS_MAX as usize;
 /// Longest message on [`Lane::Messages`](crate::Lane::Messages), bytes: what a small message may
 /// have to stand behind.
 pub const MESSAGE_BYTES_MAX: usize = 64 * 1024;
@@ -55,6 +57,8 @@ pub(crate) const COMPLAINT_EVERY_MS: u64 = 60_000;
 /// Bounds that one side decides for itself.
 #[derive(Debug, Clone, Copy)]
 pub struct Limits {
+    /// Network threads, each of which has a part of the nodes; from 1 to [`THREADS_MAX`].
+    pub threads: usize,
     /// Requests of one class that may wait for this program, for each node, on the message lane.
     pub message_credits: u32,
     /// The same on the bulk lane.
@@ -81,6 +85,7 @@ pub struct Limits {
 impl Default for Limits {
     fn default() -> Self {
         Limits {
+            threads: 1,
             message_credits: 64,
             bulk_credits: 8,
             outstanding_max: 16_384,

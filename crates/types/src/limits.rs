@@ -36,6 +36,8 @@ pub const SLOTS: usize = 65_536;
 
 /// Shards of one daemon, a thread each.
 pub const SHARDS_MAX: u32 = 16;
+/// Threads of a daemon that talk to other nodes.
+pub const NETWORK_THREADS_MAX: u32 = 16;
 /// Open file descriptions on one node.
 pub const OPEN_FILES_MAX: u32 = 65_536;
 /// Different files open at a time on one node.

@@ -69,6 +69,9 @@ pub struct Options {
     /// Threads of each shard that wait for the disk.
     #[serde(default = "io_threads")]
     pub io_threads: u32,
+    /// Threads that talk to other nodes; `None`: by the processors.
+    #[serde(default)]
+    pub network_threads: Option<u32>,
     /// How long a request waits for whoever has to answer it, seconds.
     #[serde(default = "usual_deadline")]
     pub deadline_seconds: u64,
@@ -121,17 +124,14 @@ fn usual_deadline() -> u64 {
     limits::DEADLINE_MS_DEFAULT / 1000
 }
 
-/// The same of what is seen in origins.
 fn usual_validity() -> String {
     origins::VALID.to_owned()
 }
 
-/// The same of what is slow.
 fn usual_slow() -> u64 {
     SLOW_MS_DEFAULT
 }
 
-/// The same of the consistency.
 fn whole() -> String {
     "whole".to_owned()
 }
@@ -173,6 +173,7 @@ impl Default for Options {
             shards: 1,
             cpus: None,
             io_threads: io_threads(),
+            network_threads: None,
             deadline_seconds: usual_deadline(),
             slow_ms: usual_slow(),
             layout: home(),

@@ -67,6 +67,7 @@ fn nodes(config: &Config, members: &Members) -> Option<serve::Nodes> {
         addresses: members.nodes.iter().map(|member| member.address).collect(),
         instance,
         encrypt: members.encrypt,
+        threads: config.options.network_threads.map(|threads| threads as usize),
         deadline_ms: config.options.deadline_ms(),
     })
 }

@@ -2,12 +2,15 @@
 
 use std::io::ErrorKind;
 
+use rustix::event::epoll::EventFlags;
+
 use super::{Cause, Core, End};
 use crate::{
     Lane, NodeId, PeerState,
     clock::ms,
     complaints::Trouble,
     connection::{Channel, Connection, Rank, Stage},
+    endpoint::of_node,
     handshake::{
         ANSWER_BYTES, Acceptance, Accepted, CALL_BYTES, CONFIRMATION_BYTES, Callee, Caller, Hello,
         Refusal,
@@ -50,10 +53,24 @@ impl Core {
             }
             let until_ns = self.now() + ms(self.limits.handshake_ms);
             let connection = Connection::accepted(stream, address, until_ns);
-            if let Some(token) = self.enter(connection) {
-                self.door.add_stranger(token);
-            }
-            self.bound_handshakes();
+            self.enter_stranger(Box::new(connection));
+        }
+    }
+
+    fn enter_stranger(&mut self, connection: Box<Connection>) -> Option<Token> {
+        let token = self.enter(connection);
+        if let Some(token) = token {
+            self.door.add_stranger(token);
+        }
+        self.bound_handshakes();
+        token
+    }
+
+    /// Goes on with a connection that another thread has accepted.
+    pub(super) fn adopt(&mut self, connection: Box<Connection>) {
+        if let Some(token) = self.enter_stranger(connection) {
+            // What it has to say is read already.
+            self.ready(token, EventFlags::empty());
         }
     }
 
@@ -96,7 +113,10 @@ impl Core {
                     let call = connection.read_handshake(CALL_BYTES);
                     Hello::check_start(connection.start_of_input())?;
                     match call? {
-                        Some(call) => self.called(connection, &call)?,
+                        Some(call) => {
+                            self.check_thread(connection, &call)?;
+                            self.called(connection, &call)?;
+                        }
                         None => return wait(connection, Stage::Answering),
                     }
                 }
@@ -111,6 +131,17 @@ impl Core {
                 stage @ (Stage::Up(_) | Stage::Between) => return wait(connection, stage),
             }
         }
+    }
+
+    /// The first message came. Whoever it is from, nothing but his number is believed.
+    fn check_thread(&self, connection: &mut Connection, call: &[u8]) -> Result<(), End> {
+        let thread = of_node(Hello::sender(call)?, self.limits.threads);
+        if thread != self.door.thread() {
+            connection.unread(call);
+            connection.stage = Stage::Answering;
+            return Err(End::Moved(thread));
+        }
+        Ok(())
     }
 
     /// The first message came. What it says of its sender is true, but it may be old.

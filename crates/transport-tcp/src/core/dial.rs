@@ -22,7 +22,7 @@ const STABLE_MS: u64 = 1_000;
 
 impl Core {
     /// A new connection, watched.
-    pub(super) fn enter(&mut self, mut connection: Connection) -> Option<Token> {
+    pub(super) fn enter(&mut self, mut connection: Box<Connection>) -> Option<Token> {
         let token = self.next_token;
         self.next_token += 1;
         connection.wants_write = matches!(connection.stage, Stage::Dialing(..));
@@ -30,7 +30,7 @@ impl Core {
         let flags = interest(connection.wants_write);
         epoll::add(&*self.epoll, connection.stream(), data, flags).ok()?;
         self.arm(connection.handshake_until_ns);
-        self.connections.insert(token, Box::new(connection));
+        self.connections.insert(token, connection);
         Some(token)
     }
 
@@ -54,7 +54,7 @@ impl Core {
         let dialed = Connection::dial(address, Stage::Dialing(caller, call), until_ns);
         let token = dialed.ok().and_then(|mut connection| {
             connection.peer = Some((node, lane, rank));
-            self.enter(connection)
+            self.enter(Box::new(connection))
         });
         match token {
             Some(token) => self.peer(node).lane(lane).dialing = Some((token, rank)),

@@ -9,36 +9,60 @@ use std::{
 use rustix::event::epoll;
 
 use super::LISTENER;
-use crate::peer::Token;
+use crate::{connection::Connection, peer::Token};
 
 #[derive(Debug)]
 pub(super) struct Door {
-    listener: TcpListener,
+    /// Of which network thread this is.
+    thread: usize,
+    /// Another thread has it, where there is none.
+    listener: Option<TcpListener>,
     /// Accepting failed; it is tried again then.
     again_ns: Option<u64>,
     /// Connections of others that have proved nothing, oldest first; some are gone.
     strangers: VecDeque<Token>,
+    /// Connections of callers who belong to other threads.
+    moved: Vec<(usize, Box<Connection>)>,
 }
 
 impl Door {
-    pub(super) fn new(listener: TcpListener) -> std::io::Result<Door> {
-        listener.set_nonblocking(true)?;
-        Ok(Door { listener, again_ns: None, strangers: VecDeque::new() })
+    pub(super) fn new(thread: usize, listener: Option<TcpListener>) -> std::io::Result<Door> {
+        if let Some(listener) = &listener {
+            listener.set_nonblocking(true)?;
+        }
+        let (strangers, moved) = (VecDeque::new(), Vec::new());
+        Ok(Door { thread, listener, again_ns: None, strangers, moved })
+    }
+
+    pub(super) fn thread(&self) -> usize {
+        self.thread
+    }
+
+    pub(super) fn move_to(&mut self, thread: usize, connection: Box<Connection>) {
+        self.moved.push((thread, connection));
+    }
+
+    pub(super) fn moved(&mut self) -> std::vec::Drain<'_, (usize, Box<Connection>)> {
+        self.moved.drain(..)
     }
 
     pub(super) fn accept(&self) -> std::io::Result<(TcpStream, SocketAddr)> {
-        self.listener.accept()
+        match &self.listener {
+            Some(listener) => listener.accept(),
+            None => Err(std::io::ErrorKind::WouldBlock.into()),
+        }
     }
 
     /// Epoll tells of callers from now on.
     pub(super) fn watch(&self, epoll: &OwnedFd) -> std::io::Result<()> {
         let data = epoll::EventData::new_u64(LISTENER);
-        Ok(epoll::add(epoll, &self.listener, data, epoll::EventFlags::IN)?)
+        let Some(listener) = &self.listener else { return Ok(()) };
+        Ok(epoll::add(epoll, listener, data, epoll::EventFlags::IN)?)
     }
 
     /// Epoll tells of no caller before `at_ns`.
     pub(super) fn shut(&mut self, epoll: &OwnedFd, at_ns: u64) {
-        let _ = epoll::delete(epoll, &self.listener);
+        let _ = self.listener.as_ref().map(|listener| epoll::delete(epoll, listener));
         self.again_ns = Some(at_ns);
     }
 

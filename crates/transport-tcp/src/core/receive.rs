@@ -1,6 +1,6 @@
 //! What a connection brings.
 
-use rustix::event::epoll::EventFlags;
+use rustix::event::epoll::{self, EventFlags};
 
 use super::{Core, Credit, Delivery, End};
 use crate::{
@@ -29,6 +29,11 @@ impl Core {
             Ok(()) => {
                 self.watch(token, &mut connection);
                 self.connections.insert(token, connection);
+            }
+            Err(End::Moved(thread)) => {
+                // Its token means something else there.
+                let _ = epoll::delete(&*self.epoll, connection.stream());
+                self.door.move_to(thread, connection);
             }
             Err(end) => self.closed(token, &connection, &end),
         }

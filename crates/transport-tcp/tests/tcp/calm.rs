@@ -1,8 +1,9 @@
 //! Who is woken when nothing happens any more.
 
 use std::{
+    collections::BTreeMap,
     sync::{Arc, Mutex},
-    thread::sleep,
+    thread::{self, ThreadId, sleep},
     time::{Duration, Instant},
 };
 
@@ -174,4 +175,35 @@ fn replies_that_were_queued_travel_together_and_wake_their_receiver_once() {
     let looks = clock.by_network.lock().expect("no panic").clone();
     let looks = looks.iter().filter(|at| **at > since_ns).count();
     assert!(looks < REQUESTS / 2, "{looks} looks at the clock");
+}
+
+/// Six nodes ask one that has four network threads, which are heard from in their own names.
+#[test]
+fn each_network_thread_answers_its_part_of_the_nodes() {
+    let (lines, servers) = (Lines::default(), Arc::<Mutex<BTreeMap<NodeId, ThreadId>>>::default());
+    let base = config(3, 1, &lines);
+    let limits = Limits { threads: 4, ..base.limits };
+    let seen = Arc::clone(&servers);
+    let server = answering(Config { limits, ..base }, move |endpoint, event| {
+        let Event::Request { ticket, body, .. } = event else { return };
+        seen.lock().expect("no panic").insert(ticket.node, thread::current().id());
+        endpoint.reply(ticket, Lane::Messages, body.into()).expect("it is short enough");
+    });
+    let asking = [0, 1, 2, 4, 5, 6];
+    let clients = asking.map(|node| {
+        let client = Endpoint::new(config(node, 1, &lines)).expect("there are descriptors");
+        // A reply goes back by the connection on which it was asked for.
+        client.set_address(NodeId(3), Some(server.local_address()));
+        client
+    });
+    for client in &clients {
+        client.request(request(3, Class::Client, b"hello")).expect("there is room");
+        until_replied(client);
+    }
+    let servers = servers.lock().expect("no panic");
+    for (one, other) in asking.iter().flat_map(|one| asking.map(|other| (*one, other))) {
+        let is_same = servers[&NodeId(one)] == servers[&NodeId(other)];
+        assert_eq!(is_same, one % 4 == other % 4, "{one} and {other}");
+    }
+    assert!(lines.lock().expect("no panic").is_empty());
 }

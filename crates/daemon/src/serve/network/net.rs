@@ -27,7 +27,7 @@ use mayfly_transport_shm::layout::{NodeRegion, Traffic};
 use mayfly_transport_tcp::{
     Body, Class, Config, Encryption, Endpoint, Event, Finder, Lane, MonotonicClock, NodeId,
     Request, RequestId, Secret, SendError, Ticket,
-    limits::{Limits, MESSAGE_BYTES_MAX},
+    limits::{Limits, MESSAGE_BYTES_MAX, THREADS_MAX},
 };
 use mayfly_types::{Errno, SessionId, limits::lease_seconds};
 use mayfly_wire::{Op, Request as ClientRequest};
@@ -50,6 +50,12 @@ use crate::{
 
 /// For what somebody may wait as long as he likes: a year.
 const PATIENCE_MAX: Duration = Duration::from_secs(365 * 24 * 3600);
+
+/// Unless somebody chooses, a daemon has a thread that talks to other nodes for so many processors:
+/// the serving thread, its clients and the network's own work in the kernel need theirs.
+const PROCESSORS_EACH: usize = 8;
+/// And so many of them at most: one serving thread does what they bring.
+const USUAL_THREADS_MAX: usize = 8;
 
 /// A client's request that was passed on.
 #[derive(Debug)]
@@ -161,6 +167,16 @@ fn must_arrive(question: &Question) -> bool {
     )
 }
 
+/// How many threads talk to the other nodes.
+fn threads_for(nodes: &Nodes) -> usize {
+    let by_processors = || {
+        let processors = std::thread::available_parallelism().map_or(1, usize::from);
+        (processors / PROCESSORS_EACH).clamp(1, USUAL_THREADS_MAX)
+    };
+    let others = nodes.addresses.len().saturating_sub(1);
+    nodes.threads.unwrap_or_else(by_processors).clamp(1, others.clamp(1, THREADS_MAX))
+}
+
 fn lane_for(body: &Body) -> Lane {
     if body.len() > MESSAGE_BYTES_MAX { Lane::Bulk } else { Lane::Messages }
 }
@@ -188,7 +204,7 @@ impl Net {
             instance: nodes.instance,
             listener,
             encryption: if nodes.encrypt { Encryption::On } else { Encryption::Off },
-            limits: Limits::default(),
+            limits: Limits { threads: threads_for(nodes), ..Limits::default() },
             clock: Arc::new(clock),
             wake: Box::new({
                 let (waker, door) = (waker.clone(), door.clone());

@@ -13,6 +13,8 @@ pub struct Nodes {
     pub instance: [u8; 16],
     /// Whether what daemons say to each other is sealed.
     pub encrypt: bool,
+    /// Threads that talk to other nodes; `None`: by the processors.
+    pub threads: Option<usize>,
     /// How long a request of a client or of a shard waits for another node, milliseconds.
     pub deadline_ms: u64,
 }

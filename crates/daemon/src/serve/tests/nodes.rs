@@ -207,6 +207,8 @@ impl Instance {
                 addresses: addresses.clone(),
                 instance,
                 encrypt: me == u32::MAX,
+                // Whoever is at the other end may have fewer or more.
+                threads: Some(1 + me as usize % 3),
                 deadline_ms: DEADLINE_MS_DEFAULT,
             };
             let roles = roles.clone();
