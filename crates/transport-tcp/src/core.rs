@@ -40,7 +40,7 @@ use crate::{
     connection::Connection,
     frame::{Frame, Kind},
     handshake::Identity,
-    limits::Limits,
+    limits::{Limits, MAY_WAIT_MS},
     peer::{Gauges, Peer, Token},
     session::Item,
 };
@@ -61,11 +61,13 @@ pub(crate) enum Command {
         lane: Lane,
         class: Class,
         deadline_ns: u64,
+        may_wait: bool,
         body: Body,
     },
     Reply {
         ticket: Ticket,
         lane: Lane,
+        may_wait: bool,
         body: Body,
     },
     Cancel(RequestId),
@@ -323,16 +325,16 @@ impl Core {
     fn apply(&mut self, command: Command) {
         match command {
             Command::Address(node, address) => self.readdress(node, address),
-            Command::Request { id, to, lane, class, deadline_ns, body } => {
+            Command::Request { id, to, lane, class, deadline_ns, may_wait, body } => {
                 let kind = Kind::Request(class);
                 let body = body.into_pieces();
                 let item = Item { kind, request_id: id.0, deadline_ns, body };
                 let outstanding = Outstanding { to, lane, class, deadline_ns, cancelled: false };
                 self.requests.ask(id.0, outstanding, self.now_ns);
                 self.arm(deadline_ns);
-                self.push(to, lane, item);
+                self.send(to, lane, item, may_wait);
             }
-            Command::Reply { ticket, lane, body } => {
+            Command::Reply { ticket, lane, may_wait, body } => {
                 let peer = self.peer(ticket.node);
                 // Its daemon was replaced, or it was answered before.
                 if peer.incarnation != ticket.incarnation || !peer.owed.remove(&ticket.id.0) {
@@ -340,7 +342,7 @@ impl Core {
                 }
                 let (kind, body) = (Kind::Reply, body.into_pieces());
                 let item = Item { kind, request_id: ticket.id.0, deadline_ns: u64::MAX, body };
-                self.push(ticket.node, lane, item);
+                self.send(ticket.node, lane, item, may_wait);
             }
             Command::Cancel(id) => self.cancel(id),
             Command::Adopt(connection) => self.adopt(connection),
@@ -359,8 +361,23 @@ impl Core {
         }
     }
 
+    fn send(&mut self, to: NodeId, lane: Lane, item: Item, may_wait: bool) {
+        if !may_wait {
+            return self.push(to, lane, item);
+        }
+        let at_ns = self.now() + ms(MAY_WAIT_MS);
+        let state = self.peer(to).lane(lane);
+        state.session.push_late(item);
+        let at_ns = *state.late_ns.get_or_insert(at_ns);
+        self.arm_lane(to, lane, at_ns);
+    }
+
     fn push(&mut self, to: NodeId, lane: Lane, item: Item) {
-        self.peer(to).lane(lane).session.push(item);
+        let state = self.peer(to).lane(lane);
+        if state.late_ns.take().is_some() {
+            state.session.send_late();
+        }
+        state.session.push(item);
         self.touch(to, lane);
     }
 

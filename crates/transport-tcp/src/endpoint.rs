@@ -109,6 +109,9 @@ pub struct Request {
     pub class: Class,
     /// How long its sender waits, milliseconds; then it is [`Event::Lost`].
     pub patience_ms: u64,
+    /// Nobody waits for the reply: it may wait for something else that goes to the same node, for
+    /// some milliseconds.
+    pub may_wait: bool,
     /// What it says.
     pub body: Body,
 }
@@ -226,7 +229,7 @@ impl Endpoint {
     /// # Errors
     /// [`SendError`]; then there will be no event.
     pub fn queue(&self, request: Request) -> Result<RequestId, SendError> {
-        let Request { to, lane, class, patience_ms, body } = request;
+        let Request { to, lane, class, patience_ms, may_wait, body } = request;
         if to.0 >= NODES_MAX || to == self.shared.node {
             return Err(SendError::NoSuchNode);
         }
@@ -238,7 +241,8 @@ impl Endpoint {
         let (number, threads) = (self.shared.next_id.fetch_add(1, SeqCst), &self.shared.threads);
         let id = RequestId(number * threads.len() as u64 + self.shared.thread_of(to) as u64);
         let deadline_ns = self.shared.clock.0.now_ns().saturating_add(ms(patience_ms));
-        self.shared.command(to, Command::Request { id, to, lane, class, deadline_ns, body });
+        let command = Command::Request { id, to, lane, class, deadline_ns, may_wait, body };
+        self.shared.command(to, command);
         Ok(id)
     }
 
@@ -258,18 +262,25 @@ impl Endpoint {
     /// # Errors
     /// [`SendError::TooLong`].
     pub fn reply(&self, ticket: Ticket, lane: Lane, body: Body) -> Result<(), SendError> {
-        self.queue_reply(ticket, lane, body)?;
+        self.queue_reply(ticket, lane, body, false)?;
         self.shared.serve_all();
         Ok(())
     }
 
-    /// As [`Endpoint::reply`], but it may wait for [`Endpoint::flush`].
+    /// As [`Endpoint::reply`], but it may wait for [`Endpoint::flush`]; when nobody waits for it
+    /// also as a request with [`Request::may_wait`] does.
     ///
     /// # Errors
     /// [`SendError::TooLong`].
-    pub fn queue_reply(&self, ticket: Ticket, lane: Lane, body: Body) -> Result<(), SendError> {
+    pub fn queue_reply(
+        &self,
+        ticket: Ticket,
+        lane: Lane,
+        body: Body,
+        may_wait: bool,
+    ) -> Result<(), SendError> {
         check_length(lane, &body)?;
-        self.shared.command(ticket.node, Command::Reply { ticket, lane, body });
+        self.shared.command(ticket.node, Command::Reply { ticket, lane, may_wait, body });
         Ok(())
     }
 

@@ -41,6 +41,9 @@ pub(crate) const KEPT_QUIETLY_BYTES: usize = 8 * 1024;
 /// After so many attempts in a row nobody connects just to send again what was sent and not
 /// acknowledged: who waits for it connects.
 pub(crate) const UNHEARD_ATTEMPTS_MAX: u32 = 10;
+/// What may wait goes with the next frame to its node, or after this time, milliseconds: longer
+/// than a busy node takes until it asks the same one of hundreds again.
+pub(crate) const MAY_WAIT_MS: u64 = 10;
 /// Everything is looked at before a sleep, to see what need not end it, after so much time for each
 /// node and connection, ns: a hundred times what the look at one takes.
 pub(crate) const LOOK_EARLY_NS_EACH: u64 = 10_000;
@@ -106,5 +109,7 @@ const _: () = assert!(BULK_BYTES_MAX < UNACKNOWLEDGED_BYTES_MAX);
 const _: () = assert!(ACKNOWLEDGE_BYTES + BULK_BYTES_MAX <= UNACKNOWLEDGED_BYTES_MAX);
 // An acknowledgement that is not due yet is no silence.
 const _: () = assert!(2 * ACKNOWLEDGE_MS <= PROBE_AFTER_MS);
+// What waits is no silence, on its way there or back.
+const _: () = assert!(4 * MAY_WAIT_MS <= PROBE_AFTER_MS);
 const _: () = assert!(KEPT_QUIETLY_BYTES <= ACKNOWLEDGE_BYTES);
 const _: () = assert!(mayfly_types::limits::REQUEST_BYTES_MAX <= BULK_BYTES_MAX);

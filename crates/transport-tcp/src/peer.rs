@@ -85,6 +85,8 @@ pub(crate) struct LaneState {
     pub(crate) retry_ns: u64,
     /// When an acknowledgement must be sent on its own.
     pub(crate) acknowledge_ns: Option<u64>,
+    /// When what may wait must be sent on its own.
+    pub(crate) late_ns: Option<u64>,
     /// It is in the list of those on which something may have to be written.
     pub(crate) listed: bool,
     /// It is in the list of those for which time may have to do something.
@@ -113,6 +115,7 @@ impl Peer {
             failures: 0,
             retry_ns: 0,
             acknowledge_ns: None,
+            late_ns: None,
             listed: false,
             timed: false,
         };

@@ -76,6 +76,8 @@ pub(crate) struct Session {
     /// Replies and cancels.
     urgent: VecDeque<Item>,
     waiting: [VecDeque<Item>; CLASSES],
+    /// What may wait for others.
+    late: Vec<Item>,
     granted: [u64; CLASSES],
     used: [u64; CLASSES],
     received: u64,
@@ -96,6 +98,7 @@ impl Session {
             cursor: 1,
             urgent: VecDeque::new(),
             waiting: Default::default(),
+            late: Vec::new(),
             granted: [0; CLASSES],
             used: [0; CLASSES],
             received: 0,
@@ -109,8 +112,9 @@ impl Session {
 
     /// The peer is another incarnation: only requests that were never sent are left.
     pub(crate) fn restart(&mut self) {
-        let waiting = std::mem::take(&mut self.waiting);
-        *self = Session { waiting, ..Session::new(self.credits as u32) };
+        self.late.retain(|item| matches!(item.kind, Kind::Request(_)));
+        let (waiting, late) = (std::mem::take(&mut self.waiting), std::mem::take(&mut self.late));
+        *self = Session { waiting, late, ..Session::new(self.credits as u32) };
     }
 
     pub(crate) fn push(&mut self, item: Item) {
@@ -120,21 +124,40 @@ impl Session {
         }
     }
 
+    /// The same of something that may wait until [`Session::send_late`].
+    pub(crate) fn push_late(&mut self, item: Item) {
+        self.late.push(item);
+    }
+
+    /// Something goes to the node: what has waited goes with it.
+    pub(crate) fn send_late(&mut self) {
+        let mut late = std::mem::take(&mut self.late);
+        late.drain(..).for_each(|item| self.push(item));
+        self.late = late;
+    }
+
     /// Takes back a request that was not sent.
     pub(crate) fn withdraw(&mut self, class: Class, request_id: u64) -> bool {
+        let is_it = |item: &Item| is_request(item, class, request_id);
+        if let Some(place) = self.late.iter().position(is_it) {
+            self.late.remove(place);
+            return true;
+        }
         let waiting = &mut self.waiting[class.index()];
-        let place = waiting.iter().position(|item| item.request_id == request_id);
+        let place = waiting.iter().position(is_it);
         place.is_some_and(|place| waiting.remove(place).is_some())
     }
 
     /// True when the request was never given to a connection.
     pub(crate) fn is_waiting(&self, class: Class, request_id: u64) -> bool {
-        self.waiting[class.index()].iter().any(|item| item.request_id == request_id)
+        let all = self.waiting[class.index()].iter().chain(&self.late);
+        all.into_iter().any(|item| is_request(item, class, request_id))
     }
 
     /// True when there is something that was never given to a connection.
     pub(crate) fn is_queued(&self) -> bool {
-        !self.urgent.is_empty() || self.waiting.iter().any(|queue| !queue.is_empty())
+        let is_any = self.waiting.iter().any(|queue| !queue.is_empty());
+        is_any || !self.urgent.is_empty() || !self.late.is_empty()
     }
 
     /// True when something may have to be sent again.
@@ -311,6 +334,11 @@ impl Session {
         }
         Ok(())
     }
+}
+
+/// Replies have numbers of the other side.
+fn is_request(item: &Item, class: Class, request_id: u64) -> bool {
+    item.kind == Kind::Request(class) && item.request_id == request_id
 }
 
 /// Credits on this lane.

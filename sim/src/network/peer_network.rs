@@ -53,7 +53,8 @@ impl PeerNetwork for SimPeerNetwork {
         self.network.lock().queue(self.node, request)
     }
 
-    fn reply(&self, ticket: Ticket, lane: Lane, body: Body) -> Result<(), SendError> {
+    /// Everything takes some time here, whether it may or not.
+    fn reply(&self, ticket: Ticket, lane: Lane, body: Body, _: bool) -> Result<(), SendError> {
         self.fuse.burn(Place::BeforeMessage);
         self.has_queued.store(true, Relaxed);
         self.network.lock().reply(self.node, ticket, lane, &body);

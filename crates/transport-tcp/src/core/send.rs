@@ -69,6 +69,11 @@ impl Core {
     fn write(&mut self, connection: &mut Connection, node: NodeId, lane: Lane) -> Result<(), End> {
         let now_ns = self.now();
         let state = self.peer(node).lane(lane);
+        let is_due = state.late_ns.is_some_and(|at_ns| at_ns <= now_ns);
+        if is_due || state.late_ns.is_some() && state.session.has_to_write() {
+            state.session.send_late();
+            state.late_ns = None;
+        }
         loop {
             fill(connection, &mut state.session, now_ns);
             if connection.output_bytes() == 0 {

@@ -119,13 +119,13 @@ impl Core {
         self.timed = timed;
     }
 
-    /// When the lane has to acknowledge something, or is to be tried again.
+    /// When the lane has to acknowledge something, send what could wait, or be tried again.
     fn next_of_lane(&mut self, node: NodeId, lane: Lane) -> Option<u64> {
         let peer = self.peer(node);
         let state = &peer.lanes[lane.index()];
         let is_down = state.up.is_none() && state.dialing.is_none();
         let is_tried = is_down && peer.address.is_some() && peer.needs(lane);
         let retry_ns = is_tried.then_some(state.retry_ns);
-        retry_ns.into_iter().chain(state.acknowledge_ns).min()
+        retry_ns.into_iter().chain(state.acknowledge_ns).chain(state.late_ns).min()
     }
 }

@@ -104,5 +104,5 @@ impl<'n, N: Node> Seat<'n, N> {
 /// A request on the message lane with a long deadline.
 pub(crate) fn request(to: u32, class: Class, body: &[u8]) -> Request {
     let (to, body) = (NodeId(to), body.to_vec().into());
-    Request { to, lane: Lane::Messages, class, patience_ms: 60_000, body }
+    Request { to, lane: Lane::Messages, class, patience_ms: 60_000, may_wait: false, body }
 }

@@ -8,7 +8,7 @@ use std::{
 };
 
 use mayfly_transport_tcp::{
-    Class, Clock, Config, Endpoint, Event, Lane, MonotonicClock, NodeId, limits::Limits,
+    Class, Clock, Config, Endpoint, Event, Lane, MonotonicClock, NodeId, Request, limits::Limits,
 };
 
 use crate::contract::{PATIENCE, request};
@@ -16,6 +16,8 @@ use crate::network::{Lines, answering, config};
 
 /// Two looks at the clock that are further apart belong to two wake-ups.
 const APART: Duration = Duration::from_millis(150);
+/// What may wait does so for at least this time.
+const WAITS: Duration = Duration::from_millis(5);
 /// Longer than an acknowledgement waits, and a probe.
 const LONG: Duration = Duration::from_millis(1_600);
 
@@ -160,7 +162,9 @@ fn replies_that_were_queued_travel_together_and_wake_their_receiver_once() {
     let since_ns = clock.clock.now_ns();
     for event in requests {
         if let Event::Request { ticket, .. } = event {
-            server.queue_reply(ticket, Lane::Messages, b"answer".to_vec().into()).expect("short");
+            server
+                .queue_reply(ticket, Lane::Messages, b"answer".to_vec().into(), false)
+                .expect("short");
         }
     }
     server.flush();
@@ -175,6 +179,58 @@ fn replies_that_were_queued_travel_together_and_wake_their_receiver_once() {
     let looks = clock.by_network.lock().expect("no panic").clone();
     let looks = looks.iter().filter(|at| **at > since_ns).count();
     assert!(looks < REQUESTS / 2, "{looks} looks at the clock");
+}
+
+/// A close at another node used to wake that node and this one for itself.
+#[test]
+fn what_may_wait_goes_with_the_next_request_and_arrives_before_it() {
+    let lines = Lines::default();
+    let server = Endpoint::new(config(1, 1, &lines)).expect("there are descriptors");
+    let client = Endpoint::new(config(0, 1, &lines)).expect("there are descriptors");
+    client.set_address(NodeId(1), Some(server.local_address()));
+    server.set_address(NodeId(0), Some(client.local_address()));
+    let heard = |count: usize| {
+        let (end, mut bodies) = (Instant::now() + PATIENCE, Vec::new());
+        while bodies.len() < count {
+            assert!(Instant::now() < end, "nothing came");
+            sleep(Duration::from_micros(100));
+            let mut events = Vec::new();
+            server.take(&mut events);
+            for event in events {
+                let Event::Request { ticket, body, .. } = event else { continue };
+                let may_wait = body == b"closed";
+                let reply = Vec::from(*b"done").into();
+                server.queue_reply(ticket, Lane::Messages, reply, may_wait).expect("short");
+                server.flush();
+                bodies.push(body);
+            }
+        }
+        bodies
+    };
+    let replies = |count: usize| {
+        let (end, mut came) = (Instant::now() + PATIENCE, 0);
+        while came < count {
+            assert!(Instant::now() < end, "a reply was forgotten");
+            sleep(Duration::from_millis(1));
+            let mut events = Vec::new();
+            client.take(&mut events);
+            came += events.iter().filter(|event| matches!(event, Event::Reply { .. })).count();
+        }
+    };
+    client.request(request(1, Class::Shard, b"first")).expect("there is room");
+    heard(1);
+    replies(1);
+    let closed = Request { may_wait: true, ..request(1, Class::Shard, b"closed") };
+    client.request(closed.clone()).expect("there is room");
+    client.request(request(1, Class::Shard, b"asked")).expect("there is room");
+    assert_eq!(heard(2), [b"closed".to_vec(), b"asked".to_vec()]);
+    replies(2);
+    // Alone it waits, and is not forgotten; nor is its reply.
+    let alone = Instant::now();
+    client.request(closed).expect("there is room");
+    assert_eq!(heard(1), [b"closed"]);
+    assert!(alone.elapsed() >= WAITS, "it was sent at once");
+    replies(1);
 }
 
 /// Six nodes ask one that has four network threads, which are heard from in their own names.

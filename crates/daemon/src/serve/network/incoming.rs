@@ -158,7 +158,7 @@ impl<S: Service, O: HostEnvironment> Serving<S, O> {
         if let Question::Proxies(proxied) = &mut question {
             net.leave_out_opens_under_way(proxied);
         }
-        let id = net.asked(ticket);
+        let id = net.asked(ticket, &question);
         self.hand(ShardId(from), ShardId(to), Message::Ask(id, question));
     }
 

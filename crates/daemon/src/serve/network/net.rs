@@ -10,6 +10,7 @@
 //! are known again by their number (`remote/requests.rs`), questions may be asked twice.
 
 mod given_up;
+mod sent;
 mod traffic;
 mod waits;
 pub(crate) mod words;
@@ -30,14 +31,18 @@ use mayfly_transport_tcp::{
     limits::{Limits, MESSAGE_BYTES_MAX, THREADS_MAX},
 };
 use mayfly_types::{Errno, SessionId, limits::lease_seconds};
-use mayfly_wire::{Op, Request as ClientRequest};
+use mayfly_wire::Request as ClientRequest;
 
-use words::{Call, Reply, class_of};
+pub(in crate::serve) use self::sent::{Away, Sent};
+use self::{
+    sent::{encoded, may_wait},
+    words::{Call, Reply, class_of},
+};
 
 use crate::{
     Message, Numbering, ShardId, log,
     maps::{HashMap, HashSet},
-    message::{Answer, Forward, Question, Resolved, request_in},
+    message::{Answer, Forward, Question, request_in},
     serve::{
         Caller, Completion, Nodes, Waker,
         network::{
@@ -56,51 +61,6 @@ const PATIENCE_MAX: Duration = Duration::from_secs(365 * 24 * 3600);
 const PROCESSORS_EACH: usize = 8;
 /// And so many of them at most: one serving thread does what they bring.
 const USUAL_THREADS_MAX: usize = 8;
-
-/// A client's request that was passed on.
-#[derive(Debug)]
-pub(in crate::serve) struct Away {
-    pub(in crate::serve) caller: Caller,
-    pub(in crate::serve) pid: u32,
-    pub(in crate::serve) op: Op,
-    pub(in crate::serve) body: Body,
-    pub(in crate::serve) place: Resolved,
-    pub(in crate::serve) to: ShardId,
-    /// By the network's clock.
-    pub(in crate::serve) until_ns: u64,
-    /// It may take as long as others hold a lock.
-    pub(in crate::serve) waits: bool,
-    /// Its process does not wait for it any more.
-    pub(in crate::serve) given_up: bool,
-}
-
-/// What was sent and is not answered.
-#[derive(Debug)]
-pub(in crate::serve) enum Sent {
-    Forward(Box<Away>),
-    Ask {
-        from: ShardId,
-        to: ShardId,
-        id: u64,
-        question: Question,
-        /// By the network's clock.
-        until_ns: u64,
-    },
-    /// A session's end, to be told until it is heard.
-    SessionEnded {
-        node: u32,
-        session: SessionId,
-        pid: u32,
-        successor: Option<SessionId>,
-    },
-    /// An open that was given up, to be told until it is heard.
-    GivenUp {
-        node: u32,
-        caller: Caller,
-    },
-    /// Whether it is heard makes no difference.
-    Notice,
-}
 
 /// Another node.
 #[derive(Debug, Default)]
@@ -123,8 +83,11 @@ struct State {
     running: HashMap<Caller, Ticket>,
     /// Those of them that nobody waits for any more: what they open is of no use.
     given_up: HashSet<Caller>,
-    /// Questions of other nodes, by the numbers that they have here.
-    asked: HashMap<u64, Ticket>,
+    /// Of what was sent, how much it is for which nobody waits.
+    unhurried: usize,
+    /// Questions of other nodes, by the numbers that they have here, and whether nobody waits for
+    /// the answer.
+    asked: HashMap<u64, (Ticket, bool)>,
     last_asked: u64,
     /// What could not be sent.
     failed: Vec<Sent>,
@@ -237,7 +200,8 @@ impl Net {
 
     /// Whether an answer of another node is waited for.
     pub(in crate::serve) fn is_waiting(&self) -> bool {
-        !lock(&self.state).sent.is_empty()
+        let state = lock(&self.state);
+        state.sent.len() > state.unhurried
     }
 
     /// When something ends for which somebody waits so long.
@@ -280,9 +244,9 @@ impl Net {
                 self.dispatch(&mut state, Sent::Ask { from, to, id, question, until_ns });
             }
             Message::Answer(id, answer) => {
-                if let Some(ticket) = state.asked.remove(&id) {
+                if let Some((ticket, may_wait)) = state.asked.remove(&id) {
                     drop(state);
-                    self.respond(ticket, &Reply::Answer(answer), &Body::default());
+                    self.respond(ticket, &Reply::Answer(answer), &Body::default(), may_wait);
                 }
             }
             // They stay on a node.
@@ -306,7 +270,8 @@ impl Net {
             // Its node asks the other one itself.
             state.given_up.remove(&caller);
             if let Some(ticket) = state.running.remove(&caller) {
-                self.respond(ticket, &Reply::Elsewhere { shard: to.0, place }, &Body::default());
+                let reply = Reply::Elsewhere { shard: to.0, place };
+                self.respond(ticket, &reply, &Body::default(), false);
             }
             return;
         }
@@ -356,9 +321,12 @@ impl Net {
         let body = encoded(&sent);
         let patience_ms = (until_ns.saturating_sub(self.network.now_ns()) / 1_000_000).max(1);
         let bytes = body.len();
-        match self.network.queue(request(node, class, patience_ms, body)) {
+        let unhurried = sent.is_unhurried();
+        let request = Request { may_wait: unhurried, ..request(node, class, patience_ms, body) };
+        match self.network.queue(request) {
             Ok(id) => {
                 self.count_request(node, bytes);
+                state.unhurried += usize::from(unhurried);
                 state.sent.insert(id, sent);
             }
             Err(SendError::Full) => {
@@ -420,7 +388,10 @@ impl Net {
 
     /// What the reply to a request, or its loss, is about.
     pub(in crate::serve) fn sent(&self, id: RequestId) -> Option<Sent> {
-        lock(&self.state).sent.remove(&id)
+        let mut state = lock(&self.state);
+        let sent = state.sent.remove(&id);
+        state.unhurried -= usize::from(sent.as_ref().is_some_and(Sent::is_unhurried));
+        sent
     }
 
     /// Sends again.
@@ -454,15 +425,15 @@ impl Net {
     }
 
     pub(in crate::serve) fn say(&self, ticket: Ticket, reply: &Reply) {
-        self.respond(ticket, reply, &Body::default());
+        self.respond(ticket, reply, &Body::default(), false);
         self.flush();
     }
 
-    fn respond(&self, ticket: Ticket, reply: &Reply, body: &Body) {
+    fn respond(&self, ticket: Ticket, reply: &Reply, body: &Body, may_wait: bool) {
         let bytes = words::encode(reply, body);
         let lane = lane_for(&bytes);
         self.count_sent(ticket.node.0, bytes.len());
-        if let Err(error) = self.network.reply(ticket, lane, bytes) {
+        if let Err(error) = self.network.reply(ticket, lane, bytes, may_wait) {
             log::error("net", format_args!("a reply to node {}: {error}", ticket.node.0));
         }
     }
@@ -480,17 +451,17 @@ impl Net {
         let given_up = state.given_up.remove(&done.caller);
         drop(state);
         if let Some(ticket) = ticket {
-            self.respond(ticket, &Reply::Done { status: done.status }, &done.body);
+            self.respond(ticket, &Reply::Done { status: done.status }, &done.body, false);
         }
         !given_up
     }
 
     /// The number that a question of another node gets here.
-    pub(in crate::serve) fn asked(&self, ticket: Ticket) -> u64 {
+    pub(in crate::serve) fn asked(&self, ticket: Ticket, question: &Question) -> u64 {
         let mut state = lock(&self.state);
         state.last_asked += 1;
         let id = state.last_asked;
-        state.asked.insert(id, ticket);
+        state.asked.insert(id, (ticket, may_wait(question)));
         id
     }
 
@@ -548,32 +519,7 @@ impl Net {
 }
 
 fn request(node: u32, class: Class, patience_ms: u64, body: Body) -> Request {
-    Request { to: NodeId(node), lane: lane_for(&body), class, patience_ms, body }
-}
-
-fn encoded(sent: &Sent) -> Body {
-    match sent {
-        Sent::Forward(away) => {
-            let Caller { session, lane, request_id } = away.caller;
-            let (pid, to, op) = (away.pid, away.to.0, away.op as u16);
-            let place = away.place.clone();
-            let call = Call::Forward { to, session, pid, lane, request_id, op, place };
-            words::encode(&call, &away.body)
-        }
-        Sent::Ask { from, to, question, .. } => {
-            let question = question.clone();
-            words::encode(&Call::Ask { from: from.0, to: to.0, question }, &Body::default())
-        }
-        Sent::SessionEnded { session, pid, successor, .. } => {
-            let (session, pid, successor) = (*session, *pid, *successor);
-            words::encode(&Call::SessionEnded { session, pid, successor }, &Body::default())
-        }
-        Sent::GivenUp { caller, .. } => {
-            let Caller { session, lane, request_id } = *caller;
-            words::encode(&Call::GivenUp { session, lane, request_id }, &Body::default())
-        }
-        Sent::Notice => Body::default(),
-    }
+    Request { to: NodeId(node), lane: lane_for(&body), class, patience_ms, may_wait: false, body }
 }
 
 /// What becomes of something that was lost.

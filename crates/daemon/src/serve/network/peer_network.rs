@@ -18,11 +18,18 @@ pub trait PeerNetwork: fmt::Debug + Send + Sync {
     /// Nothing was sent.
     fn queue(&self, request: Request) -> Result<RequestId, SendError>;
 
-    /// Answers a request of another node; it may stay until [`PeerNetwork::flush`].
+    /// Answers a request of another node; it may stay until [`PeerNetwork::flush`], and when it may
+    /// wait some milliseconds longer.
     ///
     /// # Errors
     /// Nothing was sent.
-    fn reply(&self, ticket: Ticket, lane: Lane, body: Body) -> Result<(), SendError>;
+    fn reply(
+        &self,
+        ticket: Ticket,
+        lane: Lane,
+        body: Body,
+        may_wait: bool,
+    ) -> Result<(), SendError>;
 
     /// Sends what was queued.
     fn flush(&self);
@@ -54,8 +61,14 @@ impl PeerNetwork for Tcp {
         self.endpoint.queue(request)
     }
 
-    fn reply(&self, ticket: Ticket, lane: Lane, body: Body) -> Result<(), SendError> {
-        self.endpoint.queue_reply(ticket, lane, body)
+    fn reply(
+        &self,
+        ticket: Ticket,
+        lane: Lane,
+        body: Body,
+        may_wait: bool,
+    ) -> Result<(), SendError> {
+        self.endpoint.queue_reply(ticket, lane, body, may_wait)
     }
 
     fn flush(&self) {
