@@ -29,7 +29,7 @@ fn is_possible() -> bool {
 
 /// The ways in that this machine has.
 fn accesses() -> Vec<&'static str> {
-    if skip::unless_mountable("origins through the mount") {
+    if !skip::unless_mountable("origins through the mount") {
         return vec!["preload"];
     }
     vec!["preload", "fuse"]
