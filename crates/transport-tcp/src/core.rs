@@ -362,11 +362,17 @@ impl Core {
     }
 
     fn send(&mut self, to: NodeId, lane: Lane, item: Item, may_wait: bool) {
-        if !may_wait {
+        let now_ns = self.now();
+        let state = self.peer(to).lane(lane);
+        // Where something else goes too seldom, the other side is awake now and not later.
+        if !may_wait || state.pause_ns > ms(MAY_WAIT_MS) {
+            if !may_wait {
+                state.pause_ns = now_ns.saturating_sub(state.sent_ns);
+                state.sent_ns = now_ns;
+            }
             return self.push(to, lane, item);
         }
-        let at_ns = self.now() + ms(MAY_WAIT_MS);
-        let state = self.peer(to).lane(lane);
+        let at_ns = now_ns + ms(MAY_WAIT_MS);
         state.session.push_late(item);
         let at_ns = *state.late_ns.get_or_insert(at_ns);
         self.arm_lane(to, lane, at_ns);

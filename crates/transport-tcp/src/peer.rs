@@ -87,6 +87,9 @@ pub(crate) struct LaneState {
     pub(crate) acknowledge_ns: Option<u64>,
     /// When what may wait must be sent on its own.
     pub(crate) late_ns: Option<u64>,
+    /// When something was last sent that may not wait, and how long after the time before.
+    pub(crate) sent_ns: u64,
+    pub(crate) pause_ns: u64,
     /// It is in the list of those on which something may have to be written.
     pub(crate) listed: bool,
     /// It is in the list of those for which time may have to do something.
@@ -116,6 +119,8 @@ impl Peer {
             retry_ns: 0,
             acknowledge_ns: None,
             late_ns: None,
+            sent_ns: 0,
+            pause_ns: u64::MAX,
             listed: false,
             timed: false,
         };
