@@ -328,12 +328,28 @@ impl Transport for ShmTransport {
         self.add_in_ring(open, at, bytes, fill)
     }
 
+    fn submit_object(
+        &self,
+        open: OpenRef,
+        range: (u64, u64),
+        make: &mut dyn FnMut(&[u8]) -> bool,
+    ) -> bool {
+        self.make_object_in_ring(open, range, make)
+    }
+
+    fn submitted_object_end(&self, open: OpenRef) -> Option<u64> {
+        let (_, submissions) = self.ring();
+        let is_own = submissions.session.load(Relaxed) == self.id && !self.node.is_lost();
+        is_own.then(|| submissions.object_end(open)).flatten()
+    }
+
     fn submit_changes(
         &self,
         set: &SetAttr<'_>,
         is_certain: &mut dyn FnMut(FileId, &[u8]) -> bool,
+        time_object: &mut dyn FnMut(OpenRef) -> bool,
     ) -> bool {
-        self.submit_changes_in_ring(set, is_certain)
+        self.submit_changes_in_ring(set, is_certain, time_object)
     }
 
     fn submit_rename(

@@ -69,12 +69,26 @@ impl Transport for Lanes {
         self.0.submit_content(open, at, bytes, fill)
     }
 
+    fn submit_object(
+        &self,
+        open: OpenRef,
+        range: (u64, u64),
+        make: &mut dyn FnMut(&[u8]) -> bool,
+    ) -> bool {
+        self.0.submit_object(open, range, make)
+    }
+
+    fn submitted_object_end(&self, open: OpenRef) -> Option<u64> {
+        self.0.submitted_object_end(open)
+    }
+
     fn submit_changes(
         &self,
         set: &SetAttr<'_>,
         is_certain: &mut dyn FnMut(FileId, &[u8]) -> bool,
+        time_object: &mut dyn FnMut(OpenRef) -> bool,
     ) -> bool {
-        self.0.submit_changes(set, is_certain)
+        self.0.submit_changes(set, is_certain, time_object)
     }
 
     fn submit_rename(

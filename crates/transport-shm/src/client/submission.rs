@@ -47,7 +47,7 @@ fn show(word: &AtomicU64, bit: u64) {
 const SUBMIT_TRIES: u32 = 2;
 
 impl ShmTransport {
-    fn ring(&self) -> (usize, &'static SubmissionRing) {
+    pub(super) fn ring(&self) -> (usize, &'static SubmissionRing) {
         let ring = ring_of(self.id);
         (ring, &self.node.submission_rings[ring])
     }
@@ -88,6 +88,7 @@ impl ShmTransport {
         &self,
         set: &SetAttr<'_>,
         is_certain: &mut dyn FnMut(FileId, &[u8]) -> bool,
+        time_object: &mut dyn FnMut(OpenRef) -> bool,
     ) -> bool {
         let SetAttr { which, mode, uid, gid, atime, mtime, .. } = *set;
         let mut step = |submissions: &SubmissionRing, delegation, changed: Changed<'_>| {
@@ -95,8 +96,13 @@ impl ShmTransport {
             let changes = Changes { which, mode, uid, gid, atime, mtime, moment };
             let given = (&self.node.name_tables, delegation);
             self.note_change(submissions, 1);
-            submissions
-                .submit_changes(given, changed, &changes, |at, path: &[u8]| is_certain(at, path))
+            let is_certain = |at, path: &[u8]| is_certain(at, path);
+            submissions.submit_changes_with(
+                given,
+                changed,
+                &changes,
+                (is_certain, &mut *time_object),
+            )
         };
         let submitted = match set.target {
             Target::Path(walk) => self.submit_record(&walk, |submissions, delegation, path| {
@@ -304,5 +310,23 @@ impl ShmTransport {
             let added = addition.add(count, self.moments.now().cycles);
             added.then_some(Ok(start + count as u64))
         })
+    }
+
+    pub(super) fn make_object_in_ring(
+        &self,
+        open: OpenRef,
+        range: (u64, u64),
+        make: &mut dyn FnMut(&[u8]) -> bool,
+    ) -> bool {
+        let (_, submissions) = self.ring();
+        if self.node.is_lost() || submissions.session.load(Relaxed) != self.id {
+            return false;
+        }
+        let made = self.alone(|| {
+            let new = submissions.begin_object(open, range)?;
+            let made = make(submissions.content_before(new));
+            (made && submissions.finish_object(new)).then_some(())
+        });
+        made.is_some()
     }
 }

@@ -73,6 +73,21 @@ pub struct Removal<'a> {
     pub moment: Moment,
 }
 
+/// What a process has made of an object for a file that it has submitted.
+#[cfg(feature = "server")]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Made {
+    /// Nothing.
+    Nothing,
+    /// It may have begun, or be about to: nothing in such an object is the file's.
+    Started,
+    /// All of the content, and it may write on, up to here.
+    All {
+        /// Offset.
+        end: u64,
+    },
+}
+
 /// What a record asks for.
 #[cfg(feature = "server")]
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -87,6 +102,8 @@ pub enum Submitted {
         which: u32,
         /// Its process has looked at it ([`Record::read_look`]).
         seen: bool,
+        /// What its process has made of an object for it.
+        object: Made,
     },
     /// A directory.
     Directory,
@@ -130,7 +147,8 @@ pub struct Record {
     pub cycles: AtomicU64,
     /// Processor on which that was, its number plus one; 0: not known.
     pub processor: AtomicU32,
-    reserved: AtomicU32,
+    /// How far the object of the file may reach that its process makes, bytes.
+    pub(super) object_bytes: AtomicU32,
     /// When content was last added, by the processor's counter.
     pub changed_cycles: AtomicU64,
     /// The description of the file that is made, or that is changed; the daemon may have promised
@@ -171,11 +189,20 @@ impl Record {
         self.state.store(state, Relaxed);
     }
 
-    pub(super) fn write_changes(&self, path: &[u8], open: Option<OpenRef>, changes: &Changes) {
+    /// `started` says that the file may get an object by a record before.
+    pub(super) fn write_changes(
+        &self,
+        path: &[u8],
+        open: Option<OpenRef>,
+        changes: &Changes,
+        started: bool,
+    ) {
         self.of_open.store(open.map_or(0, word_of), Relaxed);
         self.attributes.write(changes);
         self.write_path(path, changes.moment);
-        self.state.store(State::of(RECORD_CHANGES).and_changes(changes.which).0, Relaxed);
+        let state = State::of(RECORD_CHANGES).and_changes(changes.which);
+        let state = if started { state.and_started() } else { state };
+        self.state.store(state.0, Relaxed);
     }
 
     pub(super) fn write_path(&self, path: &[u8], moment: Moment) {
@@ -240,13 +267,24 @@ impl Record {
                     RECORD_CHANGES => Submitted::Changes { which },
                     kind => {
                         let (open, seen) = (kind == RECORD_OPENED, state.is_seen());
-                        Submitted::File { open, bytes, which, seen }
+                        let object = self.made(state);
+                        Submitted::File { open, bytes, which, seen, object }
                     }
                 };
             }
         }
         // Whoever changes it so often does not keep to what it is for.
-        Submitted::File { open: false, bytes: 0, which: 0, seen: false }
+        Submitted::File { open: false, bytes: 0, which: 0, seen: false, object: Made::Started }
+    }
+
+    #[cfg(feature = "server")]
+    fn made(&self, state: State) -> Made {
+        let end = || u64::from(self.object_bytes.load(Relaxed));
+        match (state.is_started(), state.is_in_object()) {
+            (false, _) => Made::Nothing,
+            (true, false) => Made::Started,
+            (true, true) => Made::All { end: end() },
+        }
     }
 
     /// The attributes that are changed, of which those count that the state says, and when they
