@@ -144,6 +144,11 @@ fn a_file_that_takes_the_place_of_another_is_seen_by_every_process_at_once() -> 
 }
 
 #[test]
+fn a_symbolic_link_leads_where_it_says_for_every_process_at_once() -> Result<()> {
+    holds("symlinks")
+}
+
+#[test]
 fn what_a_process_sees_of_a_new_file_is_what_everybody_sees() -> Result<()> {
     holds("looked absent")
 }

@@ -32,7 +32,7 @@ use mayfly_types::{
 };
 use mayfly_wire::{
     Escaped, HEADER_BYTES, Header, MakeDirectory, Op, Open, Operation, Reader, Rename,
-    STATUS_ESCAPED, SetAttr, Unlink, Walk, Wire, Writer,
+    STATUS_ESCAPED, SetAttr, Symlink, Unlink, Walk, Wire, Writer,
 };
 
 use crate::{
@@ -316,6 +316,10 @@ impl Transport for ShmTransport {
 
     fn submit_directory(&self, make: &MakeDirectory<'_>) -> bool {
         self.submit_directory_in_ring(make)
+    }
+
+    fn submit_symlink(&self, symlink: &Symlink<'_>) -> bool {
+        self.submit_symlink_in_ring(symlink)
     }
 
     fn submit_content(

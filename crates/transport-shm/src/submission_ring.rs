@@ -42,7 +42,7 @@ use core::sync::atomic::{
 
 use mayfly_types::{
     OpenRef,
-    limits::{INLINE_BYTES_MAX, NAME_BYTES_MAX},
+    limits::{INLINE_BYTES_MAX, NAME_BYTES_MAX, SYMLINK_BYTES_MAX},
 };
 
 use crate::words;
@@ -53,7 +53,8 @@ use name_table::{Claim, NameState, NameTable, NameTables, Print, Seen};
 pub use objects::NewObject;
 pub use record::{
     Create, RECORD_CHANGES, RECORD_CLOSED, RECORD_DIRECTORY, RECORD_MOVE_TARGET, RECORD_MOVES,
-    RECORD_OPENED, RECORD_REMOVES, RECORD_REMOVES_DIRECTORY, RECORD_SUBMITTED, Record, Removal,
+    RECORD_OPENED, RECORD_REMOVES, RECORD_REMOVES_DIRECTORY, RECORD_SUBMITTED, RECORD_SYMLINK,
+    Record, Removal,
 };
 #[cfg(feature = "server")]
 pub use record::{Made, Submitted};
@@ -296,6 +297,28 @@ impl SubmissionRing {
     ) -> bool {
         let change = (None, Some(NameState::NewDirectory));
         let write = |record: &Record| record.write_directory(create);
+        self.submit((tables, delegation), create.path, change, write).is_some()
+    }
+
+    /// Submits that a symbolic link is made, which says `target`; false when that is to be asked
+    /// for. One thread at a time.
+    #[must_use]
+    pub fn submit_symlink(
+        &self,
+        tables: &NameTables,
+        delegation: u32,
+        create: &Create<'_>,
+        target: &[u8],
+    ) -> bool {
+        if target.is_empty() || target.len() > SYMLINK_BYTES_MAX {
+            return false;
+        }
+        let change = (None, Some(NameState::Plain));
+        let place = self.count() as usize % RECORDS;
+        let write = |record: &Record| {
+            words::write(&self.contents[place], target);
+            record.write_symlink(create, target.len());
+        };
         self.submit((tables, delegation), create.path, change, write).is_some()
     }
 

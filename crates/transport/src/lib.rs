@@ -4,7 +4,7 @@
 #![forbid(unsafe_code)]
 
 use mayfly_types::{Errno, FileId, OpenRef, Timestamp};
-use mayfly_wire::{MakeDirectory, Open, Operation, Rename, SetAttr, Unlink, Walk};
+use mayfly_wire::{MakeDirectory, Open, Operation, Rename, SetAttr, Symlink, Unlink, Walk};
 
 /// What came back.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -87,6 +87,12 @@ pub trait Transport {
     /// Submits the making of a directory whose name is certainly new. Nobody waits for it, and
     /// everybody sees it. False when it has to be asked for.
     fn submit_directory(&self, _make: &MakeDirectory<'_>) -> bool {
+        false
+    }
+
+    /// Submits the making of a symbolic link whose name is certainly new. Nobody waits for it, and
+    /// everybody sees it. False when it has to be asked for.
+    fn submit_symlink(&self, _symlink: &Symlink<'_>) -> bool {
         false
     }
 

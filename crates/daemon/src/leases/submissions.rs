@@ -261,7 +261,7 @@ impl Shard {
         let place = Place { directory, name, cookie, last: Last::Name, slash: false, found };
         let asked = record.execute();
         let kind = match asked {
-            Submitted::File { .. } => 0,
+            Submitted::File { .. } | Submitted::Symlink { .. } => 0,
             Submitted::Directory => 1,
             Submitted::Removal { directory } => 2 + usize::from(directory),
             Submitted::Changes { .. } => 4,
@@ -288,6 +288,12 @@ impl Shard {
             Submitted::File { open, bytes, which, seen, object } => {
                 let new = NewFile { record, open, bytes, which, seen, object };
                 self.execute_file_record(new, place, (submissions, at), ring, present)?;
+                Ok(Some(NameState::Plain))
+            }
+            Submitted::Symlink { bytes } => {
+                let mut target = Vec::new();
+                submissions.read_content(at, bytes, &mut target);
+                self.make_submitted_symlink(record, &place, target)?;
                 Ok(Some(NameState::Plain))
             }
             // Only a process that does not keep to its delegation can have submitted what is there.

@@ -20,7 +20,7 @@ use mayfly_object::{ObjectAttr, ObjectId};
 use mayfly_transport_shm::submission_ring::{Made, RECORDS, RINGS, Record, SubmissionRing};
 use mayfly_types::{
     Errno, FileId, Times, Timestamp,
-    limits::{CHUNK_BYTES_MIN, INLINE_BYTES_MAX},
+    limits::{CHUNK_BYTES_MIN, INLINE_BYTES_MAX, SYMLINK_BYTES_MAX},
 };
 
 use mayfly_wire::{SET_MTIME, SET_MTIME_NOW};
@@ -154,6 +154,28 @@ impl Shard {
             return Ok(());
         }
         self.settle_soon(&mut Located { inode: Box::new(inode), fused: Some(birth()) })
+    }
+
+    /// Makes a symbolic link that was submitted, at a place that has nothing. Its identity is not
+    /// the promised one: nobody was told that.
+    pub(super) fn make_submitted_symlink(
+        &mut self,
+        record: &Record,
+        place: &Place,
+        target: Vec<u8>,
+    ) -> Outcome<()> {
+        if place.found.is_some() {
+            return Err(Errno::EEXIST.into());
+        }
+        // What its process writes may be anything.
+        if target.is_empty() || target.len() > SYMLINK_BYTES_MAX || target.contains(&0) {
+            return Err(Errno::EPROTO.into());
+        }
+        let (id, parent) = (self.new_id(place)?, self.load_parent(place.directory)?);
+        let Ownership { uid, gid, .. } = owner_in(record);
+        let owner = Ownership { mode: 0o777, uid, gid: parent.inherited_group(gid) };
+        let inode = self.new_inode(id, owner, Content::Symlink(target), parent.layout());
+        self.add_fused(place, parent, &inode)
     }
 
     /// The inode of such a file, with the content of its record.

@@ -77,6 +77,22 @@ pub fn submit_directory_as(node: &Node, session: SessionId, path: &str) -> bool 
     submitted
 }
 
+/// Makes a symbolic link without asking; false when it has to be asked for.
+pub fn symlink_as(node: &Node, session: SessionId, path: &str, target: &str) -> bool {
+    let submissions = ring_at(node, session);
+    let (start, region) = (walk(path, 0).start.0, node.region);
+    let given = submissions.delegation_for(session.0, start, path.as_bytes());
+    let submitted = given.is_some_and(|(given, path)| {
+        let moment = Moment::default();
+        let create = Create { path, flags: 0, mode: 0o777, uid: 3, gid: 4, moment };
+        submissions.submit_symlink(&region.name_tables, given, &create, target.as_bytes())
+    });
+    if submitted {
+        region.head.submitted.fetch_or(1 << ring_of(session.0), SeqCst);
+    }
+    submitted
+}
+
 /// Removes the name of a file without asking; false when it has to be asked for.
 pub fn remove_as(node: &Node, session: SessionId, path: &str) -> bool {
     submit_removal_as(node, session, path, false)

@@ -10,7 +10,7 @@ use mayfly_sys::{Errno, memory};
 use mayfly_transport::{Answer, Patience, Pending, Transport};
 use mayfly_transport_shm::ShmTransport;
 use mayfly_types::{FileId, OpenRef, Timestamp};
-use mayfly_wire::{MakeDirectory, Open, Operation, Rename, SetAttr, Unlink, Walk};
+use mayfly_wire::{MakeDirectory, Open, Operation, Rename, SetAttr, Symlink, Unlink, Walk};
 
 /// The client as this process uses it.
 pub(crate) type Session = Client<Lanes, Hidden>;
@@ -57,6 +57,10 @@ impl Transport for Lanes {
 
     fn submit_directory(&self, make: &MakeDirectory<'_>) -> bool {
         self.0.submit_directory(make)
+    }
+
+    fn submit_symlink(&self, symlink: &Symlink<'_>) -> bool {
+        self.0.submit_symlink(symlink)
     }
 
     fn submit_content(

@@ -10,7 +10,7 @@ use mayfly_sys::file::{
     O_RDWR, O_TRUNC, O_WRONLY,
 };
 use mayfly_types::{Errno, FileId, OpenRef, Timestamp};
-use mayfly_wire::{MakeDirectory, Open, Rename, SetAttr, Target, Unlink, Walk};
+use mayfly_wire::{MakeDirectory, Open, Rename, SetAttr, Symlink, Target, Unlink, Walk};
 
 use super::ShmTransport;
 use crate::layout::DAEMON_AWAKE;
@@ -80,6 +80,17 @@ impl ShmTransport {
             let MakeDirectory { mode, uid, gid, .. } = *make;
             let create = Create { path, flags: 0, mode, uid, gid, moment };
             submissions.submit_directory(&self.node.name_tables, delegation, &create).then_some(())
+        });
+        self.is_whole(submitted)
+    }
+
+    pub(super) fn submit_symlink_in_ring(&self, symlink: &Symlink<'_>) -> bool {
+        let submitted = self.submit_record(&symlink.at, |submissions, delegation, path| {
+            let moment = self.moments.now();
+            let Symlink { target, uid, gid, .. } = *symlink;
+            let create = Create { path, flags: 0, mode: 0o777, uid, gid, moment };
+            let tables = &self.node.name_tables;
+            submissions.submit_symlink(tables, delegation, &create, target).then_some(())
         });
         self.is_whole(submitted)
     }

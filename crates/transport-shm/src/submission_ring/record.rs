@@ -38,6 +38,8 @@ pub const RECORD_CHANGES: u32 = 7;
 pub const RECORD_MOVES: u32 = 8;
 /// The name to which the record before moves another one.
 pub const RECORD_MOVE_TARGET: u32 = 9;
+/// A symbolic link is made: it says what the content is.
+pub const RECORD_SYMLINK: u32 = 10;
 /// So often the daemon tries to execute a record whose process changes it meanwhile, which it does
 /// once for each write and close.
 #[cfg(feature = "server")]
@@ -107,6 +109,11 @@ pub enum Submitted {
     },
     /// A directory.
     Directory,
+    /// A symbolic link.
+    Symlink {
+        /// How much it says, bytes.
+        bytes: usize,
+    },
     /// That a name goes.
     Removal {
         /// Which is a directory's.
@@ -183,6 +190,11 @@ impl Record {
         self.state.store(RECORD_DIRECTORY, Relaxed);
     }
 
+    pub(super) fn write_symlink(&self, create: &Create<'_>, target_bytes: usize) {
+        self.write_create(create);
+        self.state.store(State::of(RECORD_SYMLINK).and_content(target_bytes).0, Relaxed);
+    }
+
     pub(super) fn write_removal(&self, removal: &Removal<'_>) {
         self.write_path(removal.path, removal.moment);
         let state = if removal.directory { RECORD_REMOVES_DIRECTORY } else { RECORD_REMOVES };
@@ -256,6 +268,9 @@ impl Record {
                 RECORD_REMOVES => return Submitted::Removal { directory: false },
                 RECORD_REMOVES_DIRECTORY => return Submitted::Removal { directory: true },
                 RECORD_DIRECTORY => return Submitted::Directory,
+                RECORD_SYMLINK => {
+                    return Submitted::Symlink { bytes: state.content().min(INLINE_BYTES_MAX) };
+                }
                 RECORD_MOVES => return Submitted::Move,
                 RECORD_MOVE_TARGET => return Submitted::MoveTarget,
                 RECORD_SUBMITTED => state.and_kind(RECORD_OPENED).and_taken(),
