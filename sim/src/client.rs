@@ -1,7 +1,9 @@
 //! A client: a process that does one thing after the other and notes what it hears.
 
+mod expected;
 mod heard;
 pub mod locking;
+mod making;
 pub mod own;
 pub mod scraps;
 mod sessions;
@@ -16,8 +18,10 @@ use mayfly_wire::{
 };
 
 use self::{
+    expected::Expected,
     heard::heard_attr,
     locking::{Held, Locking},
+    making::Making,
     own::{Heed, Of, Own, Work},
     sessions::Row,
 };
@@ -56,11 +60,8 @@ enum What {
     Row(Row),
     Plain,
     Stat,
-    /// An entry is looked at whose mode this client has changed.
-    Mode {
-        path: String,
-        mode: u32,
-    },
+    /// An entry is looked at of which this client knows something.
+    Looked(Expected),
     Add {
         directory: usize,
         name: String,
@@ -137,6 +138,10 @@ pub struct Client {
     entries: Vec<(usize, String)>,
     /// The modes of those that it has changed and not looked at since.
     modes: BTreeMap<String, u32>,
+    /// The lengths of those that it has written to objects of its own making, in the same way.
+    lengths: BTreeMap<String, u64>,
+    /// The object that it is making.
+    making: Option<Making>,
     /// Those that are open, the first one first.
     scraps: VecDeque<OpenRef>,
     locking: Locking,
@@ -203,6 +208,8 @@ impl Client {
             files: BTreeMap::new(),
             entries: Vec::new(),
             modes: BTreeMap::new(),
+            lengths: BTreeMap::new(),
+            making: None,
             scraps: VecDeque::new(),
             locking: Locking::default(),
             last_entry: 0,
@@ -261,6 +268,7 @@ impl Client {
     }
 
     fn end(&mut self, node: &mut Node) {
+        self.making = None;
         if let Some((session, _)) = self.session.take() {
             node.detach(session);
         }
@@ -294,6 +302,7 @@ impl Client {
                 return false;
             }
         }
+        self.go_on_making(node);
         let Some((_, act)) = self.acts.pop_front() else {
             self.end(node);
             return false;
@@ -515,8 +524,8 @@ impl Client {
             What::Row(row) => Some(self.take_row(node, common, *row, body)),
             What::Plain => Some(Heard::Done),
             What::Stat => Some(heard_attr(&decode(body))),
-            What::Mode { path, mode } => {
-                Client::check_mode(common, path, *mode, &decode(body));
+            What::Looked(expected) => {
+                expected.check(common, &decode(body));
                 None
             }
             What::Add { directory, name } => {

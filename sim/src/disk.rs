@@ -86,6 +86,26 @@ impl Disk {
         self.objects.attr(id).map(|attr| attr.size_bytes)
     }
 
+    /// A process makes an object that is not there.
+    ///
+    /// # Errors
+    /// EEXIST; what the disk says.
+    pub fn make_of_process(&self, id: ObjectId, bytes: &[u8]) -> Result<(), Errno> {
+        if self.objects.attr(id).is_ok() {
+            return Err(Errno::EEXIST);
+        }
+        if self.full.load(Relaxed) || self.failing.load(Relaxed) {
+            return Err(Errno::ENOSPC);
+        }
+        self.objects.create(id, bytes)
+    }
+
+    /// It removes it again.
+    pub fn remove_of_process(&self, id: ObjectId) {
+        // What is not removed has its mark.
+        let _removed = self.objects.remove(id);
+    }
+
     fn at_hand(&self) -> std::sync::MutexGuard<'_, VecDeque<ObjectId>> {
         self.at_hand.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -80,6 +80,7 @@ fn look(place: &str, key: &[u8], record: &[u8]) -> Option<Wrong> {
         key::INTENT | key::APPLIED => say("something of an operation"),
         key::ORPHAN | key::UNSETTLED | key::DOOMED | key::APPEND | key::UNLINKED => say("a mark"),
         key::LOCKS => say("locks"),
+        key::PROMISED => say("files that are promised"),
         key::XATTRS => say("extended attributes"),
         // A daemon asks for itself by as many lanes as a process: what their last ones heard stays.
         key::ANSWER

@@ -135,6 +135,12 @@ fn a_submitted_change_of_attributes_that_is_lost_is_found() {
 }
 
 #[test]
+fn an_object_of_a_submitted_file_that_is_not_taken_is_found() {
+    let wrong = found_in_entries(Planted::SubmittedObjectLost);
+    assert!(wrong.contains("length of"), "{wrong}");
+}
+
+#[test]
 fn a_name_that_stays_though_it_was_submitted_to_move_is_found() {
     found_in_entries(Planted::MovedNameStays);
 }

@@ -536,7 +536,8 @@ if __name__ == '__main__':
         peer(sys.argv[3])
         sys.exit()
     sys.dont_write_bytecode = True
-    from changed import absent, attributes, copied, looked, owners, replaced
+    from changed import absent, attributes, copied, looked, owners, replaced, symlinks
+    from outgrown import outgrown, outgrown_at_limits, outgrown_by_threads
     from trees import forest, trees
 
     parts = [
@@ -551,6 +552,9 @@ if __name__ == '__main__':
         gone_at_once,
         written,
         limited,
+        outgrown,
+        outgrown_at_limits,
+        outgrown_by_threads,
         used,
         ways,
         times,
@@ -558,6 +562,7 @@ if __name__ == '__main__':
         attributes,
         owners,
         replaced,
+        symlinks,
         looked,
         copied,
         absent,

@@ -13,6 +13,16 @@ fn posted(instance: &Instance<'_>) -> Result<u64> {
     status["posted"].as_u64().with_context(|| format!("nothing is said of posts: {status}"))
 }
 
+/// How often leave to use an object was asked for.
+fn grants(instance: &Instance<'_>) -> Result<u64> {
+    let told = String::from_utf8(instance.command("metrics").run_ok()?.stdout)?;
+    let is_grant =
+        |line: &&str| line.starts_with("mayfly_answers_total") && line.contains(r#"op="grant""#);
+    let Some(line) = told.lines().find(is_grant) else { return Ok(0) };
+    let value = line.rsplit(' ').next().context("a line of a metric has a value")?;
+    Ok(value.parse::<f64>()? as u64)
+}
+
 /// Runs parts of `apps/submissions.py`.
 fn run(instance: &Instance<'_>, label: &str, parts: &str) -> Result<Outcome> {
     let program = Path::new(env!("CARGO_MANIFEST_DIR")).join("apps/submissions.py");
@@ -79,6 +89,36 @@ fn what_is_written_to_a_file_that_was_submitted_is_there_for_every_process_at_on
 }
 
 #[test]
+fn a_file_that_outgrows_its_record_is_whole_for_every_process_at_once() -> Result<()> {
+    holds("outgrown")
+}
+
+/// `tar x` waited for each of its files of more than 4 KiB, and for nothing else.
+#[test]
+fn a_program_that_makes_files_of_more_than_a_record_takes_asks_nobody() -> Result<()> {
+    let _turn = Turn::take()?;
+    let scratch = Scratch::new("outgrown")?;
+    let instance = Instance::start(&scratch, "outgrown", &scratch.join("mount"))?;
+    let script = r#"import os
+d = os.environ['MAYFLY_MOUNT']
+for i in range(300):
+    fd = os.open(f'{d}/f{i}', os.O_CREAT | os.O_WRONLY)
+    for _ in range(3): os.write(fd, b'x' * 8000)
+    os.utime(fd, (1_000_000_000, 1_000_000_000))
+    os.close(fd)
+"#;
+    instance.shell("make", r#"python3 -c "$SCRIPT""#).env("SCRIPT", script).run_ok()?;
+    let asked = grants(&instance)?;
+    ensure!(asked < 60, "{asked} of 300 files were asked for");
+    instance.stop()
+}
+
+#[test]
+fn files_that_outgrow_their_records_keep_to_limits_and_threads() -> Result<()> {
+    holds("outgrown_at_limits outgrown_by_threads")
+}
+
+#[test]
 fn a_description_that_was_promised_is_one_as_any_other() -> Result<()> {
     holds("used")
 }
@@ -101,6 +141,11 @@ fn attributes_that_were_changed_are_seen_by_every_process_at_once() -> Result<()
 #[test]
 fn a_file_that_takes_the_place_of_another_is_seen_by_every_process_at_once() -> Result<()> {
     holds("replaced")
+}
+
+#[test]
+fn a_symbolic_link_leads_where_it_says_for_every_process_at_once() -> Result<()> {
+    holds("symlinks")
 }
 
 #[test]

@@ -11,8 +11,8 @@
 //!
 //! The calls stand here. Below are their parts: a transfer in [`pieces`] of the host's memory,
 //! several requests under way at a time ([`ahead`]), striped files ([`parts`]), the end of a file
-//! as the place of a write ([`append`]), [`seeking`], and [`slices`] of the caller's own memory for
-//! skins that serve others by messages.
+//! as the place of a write ([`append`]), files that are not made yet ([`promised`]), [`seeking`],
+//! and [`slices`] of the caller's own memory for skins that serve others by messages.
 //!
 //! No bytes are kept from one call to the next; [`crate::leases`] has those that may be kept.
 
@@ -20,6 +20,7 @@ mod ahead;
 mod append;
 mod parts;
 pub(crate) mod pieces;
+pub(crate) mod promised;
 pub(crate) mod seeking;
 mod slices;
 
@@ -111,47 +112,6 @@ impl<T: Transport, D: Descriptors> Client<T, D> {
         self.changed(open, end.saturating_sub(count as u64), end);
         self.sync_when_asked(open)?;
         Ok(count)
-    }
-
-    /// Writes at the end of a file that was submitted a moment ago, and moves the offset, without
-    /// waiting for anybody. `None` when the description has to be made and written to.
-    ///
-    /// # Safety
-    /// As [`Client::write`].
-    pub unsafe fn submit_content(
-        &self,
-        open: OpenFile,
-        from: &[IoVec],
-    ) -> Option<Result<usize, Errno>> {
-        let pieces = Pieces::new(from).ok()?;
-        let bytes = pieces.left();
-        if bytes == 0 || bytes > INLINE_BYTES_MAX {
-            return None;
-        }
-        let position = offset::hold(open).ok()?;
-        if process::limit(process::RLIMIT_FSIZE).soft < INLINE_BYTES_MAX as u64 {
-            return None;
-        }
-        let began = self.begin(bytes);
-        let mut fill = |to: &mut [u8]| {
-            // SAFETY: passed on to the caller.
-            let count = unsafe { pieces.gather(to) }?;
-            if count == bytes { Ok(count) } else { Err(Errno::EFAULT) }
-        };
-        let added =
-            self.transport.submit_content(open.reference, position.get(), bytes, &mut fill)?;
-        let (kind, way, reference) = (Kind::Write, Way::Unawaited, open.reference);
-        if added == Err(Errno::EFAULT) {
-            // The bytes that can be read are written in another way.
-            return None;
-        }
-        let offset = position.get();
-        let done = added.map(|end| {
-            position.set(end);
-            bytes
-        });
-        self.transferred(Transfer { kind, way, reference, offset, began }, &done);
-        Some(done)
     }
 
     /// Writes at `offset`; as on Linux, at the end when the description appends.
@@ -570,14 +530,27 @@ pub(crate) unsafe fn write_object(
     offset: u64,
     pieces: Pieces<'_>,
 ) -> Result<usize, Errno> {
+    // SAFETY: passed on to the caller.
+    unsafe { write_pieces_to(object.descriptor, offset, pieces) }
+}
+
+/// The same by the object's descriptor.
+///
+/// # Safety
+/// As [`Client::write`].
+unsafe fn write_pieces_to(
+    descriptor: i32,
+    offset: u64,
+    pieces: Pieces<'_>,
+) -> Result<usize, Errno> {
     match pieces.untouched() {
         // SAFETY: passed on to the caller; the kernel checks the memory.
-        Some([one]) => unsafe { file::write_at(object.descriptor, one.base, one.bytes, offset) },
+        Some([one]) => unsafe { file::write_at(descriptor, one.base, one.bytes, offset) },
         // SAFETY: as above.
-        Some(list) => unsafe { file::write_pieces(object.descriptor, list, offset, 0) },
+        Some(list) => unsafe { file::write_pieces(descriptor, list, offset, 0) },
         None => run_by_run(offset, pieces, |run, at| {
             // SAFETY: as above.
-            unsafe { file::write_at(object.descriptor, run.base, run.bytes, at) }
+            unsafe { file::write_at(descriptor, run.base, run.bytes, at) }
         }),
     }
 }

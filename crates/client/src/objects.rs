@@ -17,7 +17,7 @@ use mayfly_sys::{Errno, arch, file, lock::Lock, memory, process, text::PathText}
 use mayfly_transport::Transport;
 use mayfly_transport_shm::layout::{FILE_APPEND_BY_REQUEST, FILE_BY_REQUEST, FILE_OBJECT};
 use mayfly_types::{
-    OBJECT_MAPPED,
+    FileId, OBJECT_MAPPED,
     limits::{FILE_BYTES_MAX, INLINE_BYTES_MAX},
 };
 use mayfly_wire::{GRANT_OBJECT, GRANT_READ, GRANT_WRITE, Grant, OwnPart};
@@ -26,6 +26,8 @@ use crate::{Client, Mirror, OpenFile};
 
 /// Objects kept open.
 const CACHED_MAX: usize = 256;
+/// Places for objects of files that are not made yet, behind those of the node's entries.
+const PROMISED_MAX: usize = 4;
 /// The place is changing.
 const CHANGING: u32 = 1 << 31;
 
@@ -169,10 +171,11 @@ impl Drop for InUse<'_> {
 
 impl<D: Descriptors> Objects<D> {
     pub(crate) fn new(
-        count: usize,
+        entries: usize,
         directory: ObjectDirectory,
         descriptors: D,
     ) -> Result<Self, Errno> {
+        let count = entries.checked_add(PROMISED_MAX).ok_or(Errno::ENOMEM)?;
         let bytes = count.checked_mul(size_of::<Place>()).ok_or(Errno::ENOMEM)?;
         let places = memory::map_anonymous(bytes.max(1))?.cast();
         Ok(Objects {
@@ -264,6 +267,30 @@ impl<D: Descriptors> Objects<D> {
             concealed.unwrap_or(-1)
         });
         concealed.map(drop)
+    }
+
+    /// The object that this process has made for a file that is not made yet.
+    pub(crate) fn promised(&self, id: FileId) -> Option<InUse<'_>> {
+        self.find(self.place_of_promised(id), id.0, 0, true)
+    }
+
+    /// Keeps such an object open, which nobody has concealed yet.
+    ///
+    /// # Errors
+    /// EMFILE; it is closed then.
+    pub(crate) fn keep_promised(&self, id: FileId, object: ObjectFile) -> Result<(), Errno> {
+        let _held = self.change.hold();
+        let mut concealed = Err(Errno::EMFILE);
+        self.put(self.place_of_promised(id), (id.0, 0), true, Layout::WHOLE, |old| {
+            concealed = self.descriptors.conceal_over(object.into_raw(), old);
+            concealed.unwrap_or(-1)
+        });
+        concealed.map(drop)
+    }
+
+    fn place_of_promised(&self, id: FileId) -> u32 {
+        let first = self.count - PROMISED_MAX;
+        (first + id.0 as usize % PROMISED_MAX) as u32
     }
 
     /// The oldest object goes when there are too many. The caller holds `change`.

@@ -22,7 +22,7 @@ use mayfly_transport_shm::{
     tally::{Done, Kind, Subject, Way},
 };
 use mayfly_types::{Errno, FileId, FileKind, OpenRef};
-use mayfly_wire::{Close, Flush, MakeDirectory, Open, Ping, Stat, Target, Unlink, Walk};
+use mayfly_wire::{Close, Flush, MakeDirectory, Open, Ping, Stat, Symlink, Target, Unlink, Walk};
 
 use crate::{Client, Descriptors, NewOwner};
 
@@ -228,6 +228,20 @@ impl<T: Transport, D: Descriptors> Client<T, D> {
         if submitted {
             self.end_at(began, (Kind::Mkdir, Way::Unawaited), &walk, false);
             self.tell_made(&walk);
+        }
+        submitted
+    }
+
+    /// Makes a symbolic link that says `target` without waiting for it, where that cannot fail and
+    /// the name is certainly new.
+    #[must_use]
+    pub fn submit_symlink(&self, target: &[u8], at: Walk<'_>, new: NewOwner) -> bool {
+        let began = self.begin(0);
+        let symlink = Symlink { target, at, uid: new.uid, gid: new.gid };
+        let submitted = self.transport.submit_symlink(&symlink);
+        if submitted {
+            self.end_at(began, (Kind::Link, Way::Unawaited), &at, false);
+            self.tell_made(&at);
         }
         submitted
     }

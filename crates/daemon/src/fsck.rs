@@ -202,10 +202,15 @@ impl Look {
         self.marks.contains(&(what, file, generation, shard))
     }
 
-    /// Whether an object is to go, as a shard of its node knows.
+    /// Whether an object is to go, as a shard of its node knows, or may be of a file that is not
+    /// made yet.
     fn is_doomed(&self, node: u32, id: ObjectId) -> bool {
         let mut here = node * self.shards..(node + 1) * self.shards;
-        here.any(|shard| self.is_marked(key::DOOMED, id.file, id.generation, shard))
+        here.any(|shard| {
+            [key::DOOMED, key::PROMISED]
+                .into_iter()
+                .any(|what| self.is_marked(what, id.file, id.generation, shard))
+        })
     }
 
     /// A path for people, as far as it is known.

@@ -313,7 +313,7 @@ impl Shard {
             Request::Unlink(unlink) => self.unlink(caller, unlink),
             Request::Rename(rename) => self.rename(rename),
             Request::Link(link) => self.link(link),
-            Request::Symlink(symlink) => self.symlink(symlink),
+            Request::Symlink(symlink) => self.symlink(caller, symlink),
             Request::ReadLink(read) => self.read_link(&read.target, to),
             Request::SetAttr(set) => self.set_attr(caller, set, to),
             Request::Read(read) => self.read(caller, read, to),

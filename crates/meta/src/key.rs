@@ -29,6 +29,9 @@ pub const ORPHAN: u8 = b'O';
 pub const UNSETTLED: u8 = b'U';
 /// First byte of the mark of an object that is to be removed.
 pub const DOOMED: u8 = b'X';
+/// First byte of the note of the files that are promised with the places of a submission ring: each
+/// may have an object that no record names.
+pub const PROMISED: u8 = b'Z';
 /// First byte of the note of an append that is under way.
 pub const APPEND: u8 = b'A';
 /// First byte of the extended attributes of a file.
@@ -208,6 +211,12 @@ pub fn doomed(file: FileId, generation: u32) -> Vec<u8> {
     let mut key = numbered(DOOMED, file).to_vec();
     key.extend_from_slice(&generation.to_be_bytes());
     key
+}
+
+/// Key of the note of the files that are promised with the places of a submission ring.
+#[must_use]
+pub fn promised(ring: usize) -> [u8; 9] {
+    numbered(PROMISED, FileId(ring as u64))
 }
 
 /// Key of the mark that parts of generation `generation` of `file` are to be removed.

@@ -21,7 +21,7 @@ pub use jobs::{BY_HAND, Jobs};
 pub use memory::MemoryStore;
 pub use spread::{Further, spread};
 
-use mayfly_types::{Errno, FileId, Timestamp};
+use mayfly_types::{Errno, FileId, ObjectPath, Timestamp};
 
 /// Names an object.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -37,7 +37,7 @@ impl ObjectId {
     /// directories short, then file id and generation.
     #[must_use]
     pub fn path(self) -> String {
-        format!("{:02x}/{:016x}.{}", self.directory(), self.file.0, self.generation)
+        String::from_utf8_lossy(ObjectPath::of(self.file, self.generation).as_bytes()).into_owned()
     }
 
     fn directory(self) -> u64 {

@@ -499,14 +499,37 @@ pub fn set_modified(descriptor: i32, seconds: i64, nanoseconds: u32) -> Result<(
     result(raw).map(|_| ())
 }
 
-/// utimensat: the time of the last change of content is now, that of the last access stays.
+/// What becomes of a time of a file.
+#[derive(Debug, Clone, Copy)]
+pub enum SetTime {
+    /// It stays.
+    Stays,
+    /// It is now.
+    Now,
+    /// It is this: seconds and nanoseconds.
+    To(i64, u32),
+}
+
+/// utimensat: the times of the last access and of the last change of content.
 ///
 /// # Errors
 /// The kernel's.
-pub fn set_changed(directory: i32, path: &PathText) -> Result<(), Errno> {
-    /// `struct timespec` twice.
-    const OMIT_AND_NOW: [i64; 4] = [0, (1 << 30) - 2, 0, (1 << 30) - 1];
-    let (directory, times) = (directory as usize, OMIT_AND_NOW.as_ptr() as usize);
+pub fn set_times(
+    directory: i32,
+    path: &PathText,
+    access: SetTime,
+    change: SetTime,
+) -> Result<(), Errno> {
+    /// `UTIME_OMIT` and `UTIME_NOW`.
+    const OMIT: i64 = (1 << 30) - 2;
+    const NOW: i64 = (1 << 30) - 1;
+    let spec = |time: SetTime| match time {
+        SetTime::Stays => [0, OMIT],
+        SetTime::Now => [0, NOW],
+        SetTime::To(seconds, nanoseconds) => [seconds, i64::from(nanoseconds)],
+    };
+    let times = [spec(access), spec(change)];
+    let (directory, times) = (directory as usize, times.as_ptr() as usize);
     // SAFETY: the path is a terminated string that outlives the call, and so do the times.
     let raw =
         unsafe { syscall6(number::UTIMENSAT, directory, path.as_ptr() as usize, times, 0, 0, 0) };

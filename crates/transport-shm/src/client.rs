@@ -32,7 +32,7 @@ use mayfly_types::{
 };
 use mayfly_wire::{
     Escaped, HEADER_BYTES, Header, MakeDirectory, Op, Open, Operation, Reader, Rename,
-    STATUS_ESCAPED, SetAttr, Unlink, Walk, Wire, Writer,
+    STATUS_ESCAPED, SetAttr, Symlink, Unlink, Walk, Wire, Writer,
 };
 
 use crate::{
@@ -318,6 +318,10 @@ impl Transport for ShmTransport {
         self.submit_directory_in_ring(make)
     }
 
+    fn submit_symlink(&self, symlink: &Symlink<'_>) -> bool {
+        self.submit_symlink_in_ring(symlink)
+    }
+
     fn submit_content(
         &self,
         open: OpenRef,
@@ -328,12 +332,28 @@ impl Transport for ShmTransport {
         self.add_in_ring(open, at, bytes, fill)
     }
 
+    fn submit_object(
+        &self,
+        open: OpenRef,
+        range: (u64, u64),
+        make: &mut dyn FnMut(&[u8]) -> bool,
+    ) -> bool {
+        self.make_object_in_ring(open, range, make)
+    }
+
+    fn submitted_object_end(&self, open: OpenRef) -> Option<u64> {
+        let (_, submissions) = self.ring();
+        let is_own = submissions.session.load(Relaxed) == self.id && !self.node.is_lost();
+        is_own.then(|| submissions.object_end(open)).flatten()
+    }
+
     fn submit_changes(
         &self,
         set: &SetAttr<'_>,
         is_certain: &mut dyn FnMut(FileId, &[u8]) -> bool,
+        time_object: &mut dyn FnMut(OpenRef) -> bool,
     ) -> bool {
-        self.submit_changes_in_ring(set, is_certain)
+        self.submit_changes_in_ring(set, is_certain, time_object)
     }
 
     fn submit_rename(

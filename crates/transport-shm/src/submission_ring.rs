@@ -20,6 +20,7 @@
 //!   anything at all first. One that is closed before the record was executed is never made.
 //! * **Content** of a small file goes with its record, as long as that was not executed: each place
 //!   has room for it, and the word with the record's state says how much of it counts.
+//! * **Objects**: what has more content gets its object from its process ([`objects`]).
 //! * **Who reads the records by himself** looks first whether any ring has something
 //!   ([`NodeHead::submitted`](crate::layout::NodeHead)), and asks then.
 //!
@@ -30,6 +31,7 @@ mod changes;
 mod look;
 mod moves;
 pub mod name_table;
+mod objects;
 mod record;
 mod state;
 
@@ -40,7 +42,7 @@ use core::sync::atomic::{
 
 use mayfly_types::{
     OpenRef,
-    limits::{INLINE_BYTES_MAX, NAME_BYTES_MAX},
+    limits::{INLINE_BYTES_MAX, NAME_BYTES_MAX, SYMLINK_BYTES_MAX},
 };
 
 use crate::words;
@@ -48,12 +50,14 @@ pub use changes::{Changed, Changes, Submission};
 pub use look::Submitting;
 pub use moves::Move;
 use name_table::{Claim, NameState, NameTable, NameTables, Print, Seen};
-#[cfg(feature = "server")]
-pub use record::Submitted;
+pub use objects::NewObject;
 pub use record::{
     Create, RECORD_CHANGES, RECORD_CLOSED, RECORD_DIRECTORY, RECORD_MOVE_TARGET, RECORD_MOVES,
-    RECORD_OPENED, RECORD_REMOVES, RECORD_REMOVES_DIRECTORY, RECORD_SUBMITTED, Record, Removal,
+    RECORD_OPENED, RECORD_REMOVES, RECORD_REMOVES_DIRECTORY, RECORD_SUBMITTED, RECORD_SYMLINK,
+    Record, Removal,
 };
+#[cfg(feature = "server")]
+pub use record::{Made, Submitted};
 use state::State;
 
 /// Rings of a node. A session's is the one of its number's remainder, if nobody else has it.
@@ -98,7 +102,9 @@ pub struct SubmissionRing {
     pub promised: AtomicU32,
     /// Records that were executed, the last of them in [`SubmissionRing::transaction`].
     pub stored: AtomicU32,
-    reserved: AtomicU32,
+    /// How far the object of a file may reach that its process makes for it, bytes; 0: none is made
+    /// but by asking.
+    pub object_bytes: AtomicU32,
     /// Transaction whose commit makes that true.
     pub transaction: AtomicU64,
     /// From when on, by the processors' counter, the path may lead elsewhere, and nobody submits:
@@ -294,6 +300,28 @@ impl SubmissionRing {
         self.submit((tables, delegation), create.path, change, write).is_some()
     }
 
+    /// Submits that a symbolic link is made, which says `target`; false when that is to be asked
+    /// for. One thread at a time.
+    #[must_use]
+    pub fn submit_symlink(
+        &self,
+        tables: &NameTables,
+        delegation: u32,
+        create: &Create<'_>,
+        target: &[u8],
+    ) -> bool {
+        if target.is_empty() || target.len() > SYMLINK_BYTES_MAX {
+            return false;
+        }
+        let change = (None, Some(NameState::Plain));
+        let place = self.count() as usize % RECORDS;
+        let write = |record: &Record| {
+            words::write(&self.contents[place], target);
+            record.write_symlink(create, target.len());
+        };
+        self.submit((tables, delegation), create.path, change, write).is_some()
+    }
+
     /// Submits that a name goes; false when that is to be asked for. One thread at a time.
     #[must_use]
     pub fn submit_removal(
@@ -342,7 +370,8 @@ impl SubmissionRing {
     #[must_use]
     pub fn addition(&self, open: OpenRef) -> Option<Addition<'_>> {
         let (place, state) = self.submitted_lately(open)?;
-        (state.changes() == 0).then_some(Addition { submissions: self, place, state })
+        let may = state.changes() == 0 && !state.is_started();
+        may.then_some(Addition { submissions: self, place, state })
     }
 
     /// The content of a file that has so many bytes, in place of what `to` had.

@@ -4,7 +4,7 @@
 #![forbid(unsafe_code)]
 
 use mayfly_types::{Errno, FileId, OpenRef, Timestamp};
-use mayfly_wire::{MakeDirectory, Open, Operation, Rename, SetAttr, Unlink, Walk};
+use mayfly_wire::{MakeDirectory, Open, Operation, Rename, SetAttr, Symlink, Unlink, Walk};
 
 /// What came back.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -90,6 +90,12 @@ pub trait Transport {
         false
     }
 
+    /// Submits the making of a symbolic link whose name is certainly new. Nobody waits for it, and
+    /// everybody sees it. False when it has to be asked for.
+    fn submit_symlink(&self, _symlink: &Symlink<'_>) -> bool {
+        false
+    }
+
     /// Submits the removal of a name that certainly can be removed. Nobody waits for it, and
     /// everybody sees it. False when it has to be asked for.
     fn submit_removal(&self, _unlink: &Unlink<'_>) -> bool {
@@ -110,14 +116,35 @@ pub trait Transport {
         None
     }
 
+    /// Has `make` make an object for a file that [`Transport::submit_create`] has submitted a
+    /// moment ago, for a write of the bytes of this range. It is handed the content that the file
+    /// has, which comes first there. False when the file has to be written by asking: then what
+    /// `make` has made is nobody's.
+    fn submit_object(
+        &self,
+        _open: OpenRef,
+        _range: (u64, u64),
+        _make: &mut dyn FnMut(&[u8]) -> bool,
+    ) -> bool {
+        false
+    }
+
+    /// How far the object may be written that was made so; `None` when the file's own entry tells
+    /// that. What was written before a look that says so is in the file.
+    fn submitted_object_end(&self, _open: OpenRef) -> Option<u64> {
+        None
+    }
+
     /// Submits a change of attributes (not of the length) of a regular file that has no other name.
     /// Nobody waits for it, and everybody sees it. Where only the records can tell whether it is
-    /// one, `is_certain` is asked, with where the file is: a name from a directory on. False when
-    /// it has to be asked for.
+    /// one, `is_certain` is asked, with where the file is: a name from a directory on. Where an
+    /// object has its content that was made by [`Transport::submit_object`], `time_object` sets the
+    /// times there, of the file of a promised description. False when it has to be asked for.
     fn submit_changes(
         &self,
         _set: &SetAttr<'_>,
         _is_certain: &mut dyn FnMut(FileId, &[u8]) -> bool,
+        _time_object: &mut dyn FnMut(OpenRef) -> bool,
     ) -> bool {
         false
     }

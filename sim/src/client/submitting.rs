@@ -6,10 +6,10 @@ use mayfly_sys::arch::Moment;
 use mayfly_transport_shm::submission_ring::{
     Changed, Changes, Create, Move, Removal, SubmissionRing, ring_of,
 };
-use mayfly_types::{Attr, FileId};
+use mayfly_types::FileId;
 use mayfly_wire::{Request, SET_MODE, Stat, Target};
 
-use super::{Client, Common, O_CREAT, O_EXCL, O_RDWR, What, open, unlink, walk};
+use super::{Client, Common, Expected, O_CREAT, O_EXCL, O_RDWR, What, open, unlink, walk};
 use crate::{
     history::{EntryOp, Heard, NameOp, Op},
     node::Node,
@@ -66,7 +66,8 @@ impl Client {
         node: &Node,
         path: &'a str,
     ) -> Option<(&'static SubmissionRing, u32, &'a [u8])> {
-        let (session, _) = self.session.as_ref().filter(|_| self.submits)?;
+        let may = self.submits && self.making.is_none();
+        let (session, _) = self.session.as_ref().filter(|_| may)?;
         let ring = &node.region().submission_rings[ring_of(*session)];
         // The processors' counter knows nothing of the time here.
         let is_believed = ring.is_believed(|| u64::MAX);
@@ -81,6 +82,7 @@ impl Client {
         let event = self.note(common, Op::Entry(directory, EntryOp::Add(name.clone())));
         if self.submit_name(node, NameOp::Create(0), (&path, "")) {
             self.hear_at_once(common, event);
+            self.outgrow(node, &name);
             let name = self.change_entry(node, common, (directory, name));
             return self.entries.push((directory, name));
         }
@@ -140,24 +142,23 @@ impl Client {
         if let Some(mode) = self.modes.remove(&name) {
             self.modes.insert(to.clone(), mode);
         }
+        if let Some(length) = self.lengths.remove(&name) {
+            self.lengths.insert(to.clone(), length);
+        }
         to
     }
 
-    /// Looks at an entry whose mode it has changed, once; whether there is something to look at.
+    /// Looks at an entry that it has changed, once; whether there is something to look at.
     pub(super) fn look_at_entry(&mut self, node: &Node, (directory, name): (usize, &str)) -> bool {
-        let Some(mode) = self.modes.remove(name) else { return false };
+        let (mode, length) = (self.modes.remove(name), self.lengths.remove(name));
+        if (mode, length) == (None, None) {
+            return false;
+        }
         let path = format!("l{directory}/{name}");
         let request = Request::Stat(Stat { target: Target::Path(walk(&path)) });
-        self.ask(node, &request, What::Mode { path: path.clone(), mode }, None);
+        let expected = Expected { path: path.clone(), mode, length };
+        self.ask(node, &request, What::Looked(expected), None);
         true
-    }
-
-    /// What such a look tells.
-    pub(super) fn check_mode(common: &mut Common, path: &str, mode: u32, attr: &Attr) {
-        let is = attr.mode & 0o7777;
-        if is != mode {
-            common.wrong.push(format!("mode of {path}: {is:o}, {mode:o} was submitted"));
-        }
     }
 
     /// What is submitted is done.
@@ -170,7 +171,7 @@ impl Client {
 }
 
 /// Has the daemon find what is submitted, and wakes it now and then.
-fn show(node: &Node, ring: &SubmissionRing) {
+pub(super) fn show(node: &Node, ring: &SubmissionRing) {
     let region = node.region();
     let bit = 1 << ring_of(ring.session.load(Relaxed));
     region.head.submitted.fetch_or(bit, SeqCst);

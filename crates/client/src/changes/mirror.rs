@@ -267,7 +267,8 @@ impl Mirror {
     pub(super) fn written(&self, file: FileId) {
         for kind in [NAMES, FILES] {
             if let Ok(path) = self.of(kind, file) {
-                let _ = file::set_changed(self.start, &path);
+                let _ =
+                    file::set_times(self.start, &path, file::SetTime::Stays, file::SetTime::Now);
             }
         }
     }

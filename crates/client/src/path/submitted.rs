@@ -3,13 +3,13 @@
 use core::sync::atomic::Ordering::{Acquire, Relaxed};
 
 use mayfly_records::{Bytes, Found, Question, Reached, directory, look, reach};
-use mayfly_sys::{clock, file};
+use mayfly_sys::{clock, file, text::PathText};
 use mayfly_transport::Transport;
 use mayfly_transport_shm::{
     layout::{FILE_BY_REQUEST, FILE_OBJECT, FILE_STRIPED, OPEN_PROMISED},
     tally::{Kind, Way},
 };
-use mayfly_types::{Attr, FileId, FileKind, OpenRef, Times, Timestamp, inline_blocks};
+use mayfly_types::{Attr, FileId, FileKind, ObjectPath, OpenRef, Times, Timestamp, inline_blocks};
 use mayfly_wire::{
     Rename, SET_ATIME, SET_ATIME_NOW, SET_MTIME, SET_MTIME_NOW, SET_SIZE, SetAttr, Target, Walk,
 };
@@ -18,7 +18,7 @@ use super::{
     names::Attributes,
     records::{is_complete, is_served_since, is_submitted},
 };
-use crate::{Client, Descriptors, OpenFile};
+use crate::{Client, Descriptors, OpenFile, data::promised::FIRST};
 
 /// Times are the object's as long as the length is.
 const TIMES: u32 = SET_ATIME | SET_ATIME_NOW | SET_MTIME | SET_MTIME_NOW;
@@ -47,9 +47,11 @@ impl<T: Transport, D: Descriptors> Client<T, D> {
             Target::Path(_) | Target::Directory(_) => None,
         };
         let set = SetAttr { target, which, mode, uid, gid, size_bytes, atime, mtime };
-        let submitted = self.transport.submit_changes(&set, &mut |directory, path| {
-            self.is_alone_in_records((directory, path), of, which)
-        });
+        let submitted = self.transport.submit_changes(
+            &set,
+            &mut |directory, path| self.is_alone_in_records((directory, path), of, which),
+            &mut |promised| self.time_promised_object(promised, to),
+        );
         if submitted {
             self.end_about(began, (Kind::Change, Way::Unawaited), &target, false);
         }
@@ -171,6 +173,21 @@ impl<T: Transport, D: Descriptors> Client<T, D> {
             && (settled || which & TIMES == 0)
             && is_served_since(head, starts)
             && is_complete(head)
+    }
+
+    /// Sets times of the object that this process has made for a file that is not made yet.
+    fn time_promised_object(&self, promised: OpenRef, to: &Attributes) -> bool {
+        let Some(entry) = self.node.opens.get(promised.index as usize) else { return false };
+        let object = ObjectPath::of(FileId(entry.id.load(Relaxed)), FIRST);
+        let Ok(path) = PathText::from_bytes(object.as_bytes()) else { return false };
+        let which = |set: u32, now: u32, time: Timestamp| match to.which {
+            which if which & now != 0 => file::SetTime::Now,
+            which if which & set != 0 => file::SetTime::To(time.seconds, time.nanoseconds),
+            _ => file::SetTime::Stays,
+        };
+        let atime = which(SET_ATIME, SET_ATIME_NOW, to.atime);
+        let mtime = which(SET_MTIME, SET_MTIME_NOW, to.mtime);
+        file::set_times(self.objects.directory.0, &path, atime, mtime).is_ok()
     }
 
     /// Sets the modification time of a file whose object this process may write: as long as it may,

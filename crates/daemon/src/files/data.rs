@@ -216,6 +216,7 @@ impl Shard {
     /// Whether there is room for `bytes` more, if need be what open files have set aside and do not
     /// use.
     pub(crate) fn find_room(&mut self, bytes: u64) -> Outcome<bool> {
+        self.keep_free(bytes);
         if self.free_bytes() < bytes {
             self.reclaim()?;
             if self.free_bytes() < bytes && !self.place.alone {
@@ -557,12 +558,13 @@ impl Shard {
         Ok(generous(base, room, self.grant_end_max(inode)))
     }
 
-    fn allow(&mut self, id: FileId, allowance: u64) {
+    pub(crate) fn allow(&mut self, id: FileId, allowance: u64) {
         let had = self.files.opens.file(id).map_or(0, |file| file.allowance_end);
         if allowance <= had {
             return;
         }
         self.charge(id, allowance);
+        self.keep_free(0);
         self.files.opens.set_allowance(id, allowance);
         if let Some(file) = self.files.opens.file_mut(id) {
             file.trimmed = false;

@@ -385,6 +385,8 @@ impl Look {
                 key::XATTRS => file.is_some_and(|file| file.extended),
                 // An append may be noted where a part is.
                 key::APPEND => file.is_some() || self.parts.contains_key(id),
+                // Its process may have made the object, and no record names that so far.
+                key::PROMISED => true,
                 key::DOOMED | key::UNLINKED => {
                     let of: &mut BTreeSet<_> = going.entry((*shard, *what)).or_default();
                     of.insert((*id, *generation));

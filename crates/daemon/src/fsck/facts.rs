@@ -7,6 +7,9 @@ use mayfly_meta::{
 use mayfly_types::FileId;
 use mayfly_wire::inspection::{self, Directory, Fact, File, Mark, Name, Operation, Spread};
 
+/// A file's first object, which its process may make.
+const FIRST_OBJECT: u32 = 1;
+
 /// Tells what is compared of a record; nothing of one that has nothing to do with others.
 pub fn facts_of(key: &[u8], record: &[u8], tell: &mut dyn FnMut(&Fact<'_>)) {
     if read(key, record, tell).is_err() {
@@ -52,6 +55,12 @@ fn read(key: &[u8], record: &[u8], tell: &mut dyn FnMut(&Fact<'_>)) -> Result<()
         key::DOOMED => {
             let (file, generation) = key::split_doomed(key).ok_or(bad)?;
             tell(&mark(file, generation));
+        }
+        key::PROMISED => {
+            let (ids, _) = record.as_chunks();
+            for file in ids.iter().map(|id| FileId(u64::from_le_bytes(*id))) {
+                tell(&mark(file, FIRST_OBJECT));
+            }
         }
         key::UNLINKED => {
             let (file, generation) = key::split_unlinked(key).ok_or(bad)?;

@@ -33,6 +33,7 @@ use crate::{
         delegation::Streak,
         submissions::{Belief, Ring, members},
     },
+    log,
     namespace::dentry_cache::FOR_EVER,
     shard::Shard,
     shards::{
@@ -493,7 +494,12 @@ impl Shard {
         submissions.executed.store(first, Relaxed);
         submissions.stored.store(first, Relaxed);
         submissions.promised.store(first.wrapping_add(RECORDS as u32), Release);
-        let held = Ring::new(session, first, promises, ids);
+        let mut held = Ring::new(session, first, promises, ids);
+        if let Err(fault) = self.note_promised(ring, &held) {
+            log::error("posted", format_args!("what is promised was not noted: {fault:?}"));
+        }
+        let object_bytes = self.offered_object_bytes();
+        self.offer(ring, &mut held, object_bytes);
         self.leases.delegations.rings[ring] = Some(held);
         true
     }
@@ -509,7 +515,8 @@ impl Shard {
             return;
         }
         self.release(at);
-        let Some(ring) = self.leases.delegations.rings[at].take() else { return };
+        let Some(mut ring) = self.leases.delegations.rings[at].take() else { return };
+        self.end_promises(at, &mut ring);
         self.leases.delegations.ended |= 1 << at;
         for (at, promise) in ring.promises.into_iter().enumerate() {
             if let Some(unused) = promise.filter(|_| ring.opened & 1 << at == 0) {

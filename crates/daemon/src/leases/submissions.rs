@@ -6,10 +6,7 @@
 
 use std::sync::atomic::Ordering::{Relaxed, Release, SeqCst};
 
-use mayfly_meta::{
-    key,
-    record::{BirthKey, Content, Inode},
-};
+use mayfly_meta::key;
 use mayfly_sys::arch::cycles;
 use mayfly_transport_shm::{
     layout::count,
@@ -19,7 +16,7 @@ use mayfly_transport_shm::{
         split,
     },
 };
-use mayfly_types::{Errno, FileId, FileKind, Timestamp};
+use mayfly_types::{Errno, FileId, FileKind};
 
 use crate::{
     fault::Outcome,
@@ -27,17 +24,13 @@ use crate::{
         cycles::Present,
         submissions::{Ring, members, place_of},
     },
+    leases::submitted_files::{NewFile, owner_in},
     log,
-    namespace::{
-        open::ONCE,
-        state::{
-            dentry::Wanted,
-            inode::Ownership,
-            walk::{Last, Place},
-        },
+    namespace::state::{
+        dentry::Wanted,
+        walk::{Last, Place},
     },
     shard::Shard,
-    shards::planted::{Planted, is_planted},
 };
 
 /// To look at the clock takes less, in cycles of the counter: some 50 µs.
@@ -49,17 +42,6 @@ const TURNS: u32 = 2;
 /// So many records of a ring are executed between two commits while nobody asks for anything: a
 /// process that has filled the ring goes on with the first of them.
 const RIPE_AT_ONCE: u32 = RECORDS as u32 / 4;
-
-/// A file that a record makes.
-struct New<'a> {
-    record: &'a Record,
-    /// Which attributes are changed after that.
-    which: u32,
-    /// Its process has looked at it.
-    seen: bool,
-    /// Which file it was promised to be.
-    promised: FileId,
-}
 
 /// How much of a ring is executed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -171,10 +153,12 @@ impl Shard {
             if let Err(fault) = self.execute_record(submissions, place, ring, present) {
                 log::error("posted", format_args!("what was posted was not done: {fault:?}"));
             }
+            ring.ids[place] = self.promised_id();
             ring.executed = ring.executed.wrapping_add(1);
         }
-        if let Err(fault) = self.end_executing() {
-            log::error("posted", format_args!("a directory was not changed: {fault:?}"));
+        let ended = self.end_executing().and_then(|()| self.note_promised(at, ring));
+        if let Err(fault) = ended {
+            log::error("posted", format_args!("what goes with it was not changed: {fault:?}"));
         }
         self.now = present.now;
         self.namespace.found_file = None;
@@ -277,7 +261,7 @@ impl Shard {
         let place = Place { directory, name, cookie, last: Last::Name, slash: false, found };
         let asked = record.execute();
         let kind = match asked {
-            Submitted::File { .. } => 0,
+            Submitted::File { .. } | Submitted::Symlink { .. } => 0,
             Submitted::Directory => 1,
             Submitted::Removal { directory } => 2 + usize::from(directory),
             Submitted::Changes { .. } => 4,
@@ -285,85 +269,42 @@ impl Shard {
             Submitted::MoveTarget => return Ok(state_of(found)),
         };
         count(&self.node.done[self.own() as usize].records[kind], 1);
-        let (open, bytes, which, seen) = match asked {
-            Submitted::Removal { directory: false } => {
-                return self.remove_file(place).map(|_| None);
-            }
+        match asked {
+            Submitted::Removal { directory: false } => self.remove_file(place).map(|_| None),
             Submitted::Removal { directory: true } => {
-                return self.remove_new_directory(&place).map(|()| None);
+                self.remove_new_directory(&place).map(|()| None)
             }
             Submitted::Move => {
                 let target = submissions.target_of(at).ok_or(Errno::EPROTO)?;
                 let to = path_in(&submissions.records[target])?;
-                self.move_submitted(place, &to)?;
-                return Ok(None);
+                self.move_submitted(place, &to).map(|()| None)
             }
             // It was done with the record before.
-            Submitted::MoveTarget => return Err(Errno::EPROTO.into()),
+            Submitted::MoveTarget => Err(Errno::EPROTO.into()),
             Submitted::Changes { which } => {
                 self.change_submitted(place, &record.read_changes(which), present)?;
-                return Ok(Some(NameState::Plain));
+                Ok(Some(NameState::Plain))
+            }
+            Submitted::File { open, bytes, which, seen, object } => {
+                let new = NewFile { record, open, bytes, which, seen, object };
+                self.execute_file_record(new, place, (submissions, at), ring, present)?;
+                Ok(Some(NameState::Plain))
+            }
+            Submitted::Symlink { bytes } => {
+                let mut target = Vec::new();
+                submissions.read_content(at, bytes, &mut target);
+                self.make_submitted_symlink(record, &place, target)?;
+                Ok(Some(NameState::Plain))
             }
             // Only a process that does not keep to its delegation can have submitted what is there.
-            _ if found.is_some() => return Err(Errno::EEXIST.into()),
+            Submitted::Directory if found.is_some() => Err(Errno::EEXIST.into()),
             Submitted::Directory => {
                 let parent = self.load_parent(place.directory)?;
                 self.add_directory(&place, parent, owner_in(record))?;
                 self.leases.delegations.covers = true;
-                return Ok(Some(NameState::NewDirectory));
+                Ok(Some(NameState::NewDirectory))
             }
-            Submitted::File { open, bytes, which, seen } => (open, bytes, which, seen),
-        };
-        let mut content = std::mem::take(&mut self.leases.delegations.content);
-        submissions.read_content(at, bytes, &mut content);
-        let new = New { record, which, seen, promised: ring.ids[at] };
-        let made = self.make_submitted(new, &place, &content, present);
-        self.leases.delegations.content = content;
-        let inode = made?;
-        if let Some(promise) = ring.promises[at].filter(|_| open) {
-            let birth = BirthKey { directory, name: place.name };
-            let flags = record.flags.load(Relaxed) & !ONCE;
-            self.files.opens.keep_promise(promise, ring.session, inode.id, birth, flags);
-            self.mark_layout(&inode);
-            ring.opened |= 1 << at;
         }
-        Ok(Some(NameState::Plain))
-    }
-
-    /// Makes the file that a record asks for, with what its process has added to it.
-    fn make_submitted(
-        &mut self,
-        New { record, which, seen, promised }: New<'_>,
-        place: &Place,
-        content: &[u8],
-        present: Present,
-    ) -> Outcome<Inode> {
-        let parent = self.load_parent(place.directory)?;
-        let owner = owner_in(record);
-        let owner = Ownership { gid: parent.inherited_group(owner.gid), ..owner };
-        let id = match promised {
-            FileId::NONE => self.new_id(place)?,
-            id => id,
-        };
-        let look = seen.then(|| record.read_look());
-        let look = look.map(|(time, bytes)| (believed(time, present), bytes));
-        self.now = look.map_or(self.now, |(time, _)| time);
-        let mut inode = self.new_inode(id, owner, Content::Inline(Vec::new()), parent.layout());
-        if !content.is_empty() {
-            inode.size_bytes = content.len() as u64;
-            let changed = present.time(record.changed_cycles.load(Relaxed));
-            let changed = match look {
-                Some((time, bytes)) if bytes == content.len() => time,
-                Some((time, _)) => time.max(changed),
-                None => changed,
-            };
-            self.changed(&mut inode, changed);
-        }
-        if which != 0 && !is_planted(Planted::SubmittedChangeLost) {
-            self.apply_submitted(&mut inode, &record.read_changes(which), present);
-        }
-        self.add_fused_with(place, parent, &inode, content)?;
-        Ok(inode)
     }
 
     /// Slot of the files that are promised.
@@ -373,7 +314,10 @@ impl Shard {
 
     /// A file that is going to be made by a record of a ring; none where this shard has none.
     pub(super) fn promised_id(&mut self) -> FileId {
-        promised_in(self.slot_of_promised(), &mut self.counters.next_file)
+        let id =
+            self.slot_of_promised().and_then(|slot| FileId::new(slot, self.counters.next_file));
+        self.counters.next_file += u64::from(id.is_some());
+        id.unwrap_or(FileId::NONE)
     }
 
     /// What was executed is committed: everybody sees it, and its places are free again.
@@ -408,27 +352,29 @@ impl Shard {
     }
 
     /// Promises descriptions with the places whose records are executed.
-    pub(super) fn free_places(&mut self, ring: usize) {
-        let submissions = self.submissions(ring);
+    pub(super) fn free_places(&mut self, at: usize) {
+        let submissions = self.submissions(at);
         let room = self.has_room_for_submissions();
-        let slot = self.slot_of_promised();
-        let Some(ring) = &mut self.leases.delegations.rings[ring] else { return };
+        let object_bytes = if room { self.offered_object_bytes() } else { 0 };
+        let Some(mut ring) = self.leases.delegations.rings[at].take() else { return };
         submissions.executed.store(ring.executed, Release);
         while ring.freed != ring.executed && room {
-            let at = place_of(ring.freed);
-            let id = promised_in(slot, &mut self.counters.next_file);
-            let next = match ring.promises[at].filter(|_| ring.opened & 1 << at == 0) {
+            let place = place_of(ring.freed);
+            let id = ring.ids[place];
+            let next = match ring.promises[place].filter(|_| ring.opened & 1 << place == 0) {
                 Some(unused) => Some(self.files.opens.promise_again(unused, id)),
                 None => self.files.opens.promise(ring.session, id),
             };
             // Without it the ring is full until there is room again, and its process asks.
             let Some(next) = next else { break };
-            (ring.promises[at], ring.ids[at]) = (Some(next), id);
-            ring.opened &= !(1 << at);
-            submissions.records[at].set_promise(next);
+            ring.promises[place] = Some(next);
+            ring.opened &= !(1 << place);
+            submissions.records[place].set_promise(next);
             ring.freed = ring.freed.wrapping_add(1);
         }
+        self.offer(at, &mut ring, object_bytes);
         submissions.promised.store(ring.freed.wrapping_add(RECORDS as u32), Release);
+        self.leases.delegations.rings[at] = Some(ring);
     }
 }
 
@@ -438,26 +384,6 @@ fn state_of(found: Option<(FileId, FileKind)>) -> Option<NameState> {
         FileKind::Directory => NameState::AskDaemon,
         _ => NameState::Plain,
     })
-}
-
-fn promised_in(slot: Option<u16>, next_file: &mut u64) -> FileId {
-    let id = slot.and_then(|slot| FileId::new(slot, *next_file));
-    *next_file += u64::from(id.is_some());
-    id.unwrap_or(FileId::NONE)
-}
-
-/// When a process says that it has looked at a file, which was not before the node began, nor is to
-/// come: a thread that is about to look at the clock may be kept from it for a while.
-fn believed(time: Timestamp, present: Present) -> Timestamp {
-    let latest = Timestamp { seconds: present.now.seconds + 1, ..present.now };
-    let time = Timestamp { nanoseconds: time.nanoseconds.min(999_999_999), ..time };
-    time.clamp(present.time(0), latest)
-}
-
-/// Owner and permission bits in a record, as its process says them.
-fn owner_in(record: &Record) -> Ownership {
-    let mode = record.mode.load(Relaxed) & 0o7777;
-    Ownership { mode, uid: record.uid.load(Relaxed), gid: record.gid.load(Relaxed) }
 }
 
 /// The path in a record, which may be anything.

@@ -10,13 +10,11 @@ use mayfly_transport_shm::submission_ring::{RECORDS, RINGS, name_table::Spare};
 use mayfly_types::{FileId, FileKind, OpenRef, SessionId};
 
 use crate::{
+    fault::Outcome,
     leases::state::submissions::{Ring, place_of},
-    shard::Shard,
+    shard::{OpenError, Shard},
     shards::slots::TRANSACTION_SHARD_SHIFT,
 };
-
-/// A daemon has promised no more files than so many beyond those that are counted.
-const NUMBERS_AHEAD_MAX: u64 = 64 * (RINGS * RECORDS) as u64;
 
 impl Shard {
     /// Judges what an earlier daemon had executed: before anything is committed, since a new
@@ -50,30 +48,44 @@ impl Shard {
     }
 
     /// Executes what waits in the rings. Nothing is delegated any more.
-    pub(crate) fn take_up_submitted(&mut self) {
+    pub(crate) fn take_up_submitted(&mut self) -> Result<(), OpenError> {
+        let noted = self.noted_promises()?;
+        let mut taken_up = Vec::new();
         for ring in 0..RINGS {
             let session = SessionId(self.submissions(ring).session.load(Relaxed));
             if session != SessionId(0) && self.has_rings() {
-                self.take_up_ring(ring, session);
+                taken_up.extend(self.take_up_ring(ring, session, noted.get(&ring))?);
             }
         }
+        self.end_noted(noted, &taken_up)?;
         self.files.opens.break_reserved();
         if self.has_rings() {
             let node = self.node;
             self.leases.delegations.spare = Spare::all(&node.name_tables);
         }
+        Ok(())
     }
 
-    fn take_up_ring(&mut self, at: usize, session: SessionId) {
+    /// The files that were promised for what waits in the ring.
+    fn take_up_ring(
+        &mut self,
+        at: usize,
+        session: SessionId,
+        noted: Option<&Vec<FileId>>,
+    ) -> Outcome<Vec<FileId>> {
         let submissions = self.submissions(at);
         submissions.take_back();
         let first = submissions.executed.load(Relaxed);
         let published = submissions.published.load(Acquire) as u32;
         let waiting = published.wrapping_sub(first);
         let whole = waiting as usize <= RECORDS;
-        let (promises, ids) = self.promises_before(at, session, if whole { waiting } else { 0 });
+        let waiting = if whole { waiting } else { 0 };
+        let (promises, ids) = self.promises_before((at, session), waiting, noted);
+        let places = (0..waiting).map(|record| place_of(first.wrapping_add(record)));
+        let taken_up = places.map(|at| ids[at]).collect();
         let mut ring = Ring::new(session, if whole { first } else { published }, promises, ids);
         ring.directory = self.directory_before(FileId(submissions.directory.load(Relaxed)));
+        self.note_promised(at, &ring)?;
         self.leases.delegations.rings[at] = Some(ring);
         self.execute_ring(at);
         // Also where nothing was executed.
@@ -86,6 +98,7 @@ impl Shard {
                 }
             }
         }
+        Ok(taken_up)
     }
 
     fn directory_before(&mut self, id: FileId) -> Option<FileId> {
@@ -93,13 +106,13 @@ impl Shard {
         (located.inode.kind() == FileKind::Directory).then_some(id)
     }
 
-    /// The promises by place: those of the records that wait stand in the region, the others are
-    /// made anew, since nobody has them.
+    /// The promises by place: the descriptions of the records that wait stand in the region, and
+    /// their files in the note. The others are made anew, since nobody has them.
     fn promises_before(
         &mut self,
-        ring: usize,
-        session: SessionId,
+        (ring, session): (usize, SessionId),
         waiting: u32,
+        noted: Option<&Vec<FileId>>,
     ) -> (Vec<Option<OpenRef>>, Vec<FileId>) {
         let submissions = self.submissions(ring);
         let first = submissions.executed.load(Relaxed);
@@ -108,7 +121,11 @@ impl Shard {
             let at = place_of(first.wrapping_add(record));
             let said = submissions.records[at].promise();
             let kept = record < waiting && self.files.opens.take_reserved(said, session);
-            ids[at] = if kept { self.id_before(said) } else { self.promised_id() };
+            let id = noted.and_then(|noted| noted.get(at)).filter(|_| record < waiting);
+            ids[at] = match id {
+                Some(id) if self.is_promise(*id) => *id,
+                _ => self.promised_id(),
+            };
             promises[at] =
                 if kept { Some(said) } else { self.files.opens.promise(session, ids[at]) };
             if let Some(promise) = promises[at] {
@@ -118,31 +135,12 @@ impl Shard {
         (promises, ids)
     }
 
-    /// The file that an earlier daemon has promised with a description; what stands there may be
-    /// anything.
-    fn id_before(&mut self, said: OpenRef) -> FileId {
-        match self.said_id(said) {
-            Some(id) if number_of(id) < self.counters.next_file && !self.is_taken(id) => id,
-            _ => self.promised_id(),
-        }
-    }
-
-    fn said_id(&self, said: OpenRef) -> Option<FileId> {
-        let entry = self.node.opens.get(said.index as usize)?;
-        let id = FileId(entry.id.load(Relaxed));
-        (id != FileId::NONE && self.is_home(id)).then_some(id)
-    }
-
-    /// Files that were promised may have been told before the count of files was committed: no
-    /// other ones get their numbers.
-    pub(crate) fn count_promised(&mut self, awaited: &[OpenRef]) {
-        let last = self.counters.next_file + NUMBERS_AHEAD_MAX;
-        for id in awaited.iter().filter_map(|said| self.said_id(*said)).collect::<Vec<_>>() {
-            let next = number_of(id) + 1;
-            if next <= last {
-                self.counters.next_file = self.counters.next_file.max(next);
-            }
-        }
+    /// Whether an earlier daemon may have promised this file.
+    fn is_promise(&mut self, id: FileId) -> bool {
+        id != FileId::NONE
+            && self.is_home(id)
+            && number_of(id) < self.counters.next_file
+            && !self.is_taken(id)
     }
 
     /// Whether there is such a file already, so that it cannot have been promised.

@@ -126,7 +126,7 @@ impl Shard {
         Ok(id)
     }
 
-    pub(crate) fn symlink(&mut self, symlink: &Symlink<'_>) -> Outcome<Served> {
+    pub(crate) fn symlink(&mut self, caller: Caller, symlink: &Symlink<'_>) -> Outcome<Served> {
         if symlink.target.is_empty() {
             return Err(Errno::ENOENT.into());
         }
@@ -145,6 +145,7 @@ impl Shard {
             self.adopt(&mut inode, source, &place, (&seen.attr, true));
         }
         self.add_fused(&place, parent, &inode)?;
+        self.consider_delegating(caller, (place.directory, FileKind::Symlink), &symlink.at, None)?;
         Ok(Served::Replied)
     }
 

@@ -141,7 +141,6 @@ impl Shard {
     fn take_up(&mut self) -> Result<(), OpenError> {
         let awaited = self.judge_submitted();
         self.take_up_store()?;
-        self.count_promised(&awaited);
         self.take_up_seats()?;
         self.hide_all()?;
         self.show_prepare_locks();
@@ -158,7 +157,7 @@ impl Shard {
         // After those above: they may be cuts of such files.
         self.take_up_unlinked()?;
         self.take_up_started();
-        self.take_up_submitted();
+        self.take_up_submitted()?;
         self.commit().map_err(OpenError::Failed)?;
         self.node.head.slot_table_version.store(self.place.slots.version(), Relaxed);
         Ok(())

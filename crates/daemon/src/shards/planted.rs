@@ -22,6 +22,8 @@ pub enum Planted {
     NotRecalledBeforeSpread,
     /// A change of attributes that was submitted with its file is not made.
     SubmittedChangeLost,
+    /// The object is not taken that a process has made for a file that it has submitted.
+    SubmittedObjectLost,
     /// A name that was submitted to move stays where it was.
     MovedNameStays,
     /// Who was told attributes of a file is not told that it changes.

@@ -1,6 +1,10 @@
 //! Submitting as a process does it.
 
-use std::sync::atomic::Ordering::{Relaxed, SeqCst};
+use std::{
+    path::PathBuf,
+    sync::atomic::Ordering::{Relaxed, SeqCst},
+    time::{Duration, SystemTime},
+};
 
 use mayfly_daemon::{Config, Directories};
 use mayfly_sys::arch::Moment;
@@ -11,8 +15,8 @@ use mayfly_transport_shm::{
         name_table::NameTables, ring_of,
     },
 };
-use mayfly_types::{FileId, OpenRef, SessionId};
-use mayfly_wire::{Close, MakeDirectory, Open, OpenReply};
+use mayfly_types::{FileId, ObjectPath, OpenRef, SessionId};
+use mayfly_wire::{Close, MakeDirectory, Open, OpenReply, SET_MTIME};
 
 use super::{Answer, Node, O_CREAT, O_RDWR, PID, SESSION, config, records, walk};
 
@@ -66,6 +70,22 @@ pub fn submit_directory_as(node: &Node, session: SessionId, path: &str) -> bool 
         let moment = Moment::default();
         let create = Create { path, flags: 0, mode: 0o1750, uid: 3, gid: 4, moment };
         submissions.submit_directory(&region.name_tables, given, &create)
+    });
+    if submitted {
+        region.head.submitted.fetch_or(1 << ring_of(session.0), SeqCst);
+    }
+    submitted
+}
+
+/// Makes a symbolic link without asking; false when it has to be asked for.
+pub fn symlink_as(node: &Node, session: SessionId, path: &str, target: &str) -> bool {
+    let submissions = ring_at(node, session);
+    let (start, region) = (walk(path, 0).start.0, node.region);
+    let given = submissions.delegation_for(session.0, start, path.as_bytes());
+    let submitted = given.is_some_and(|(given, path)| {
+        let moment = Moment::default();
+        let create = Create { path, flags: 0, mode: 0o777, uid: 3, gid: 4, moment };
+        submissions.submit_symlink(&region.name_tables, given, &create, target.as_bytes())
     });
     if submitted {
         region.head.submitted.fetch_or(1 << ring_of(session.0), SeqCst);
@@ -133,14 +153,34 @@ fn submit_changes_as(
 ) -> Option<Submission> {
     let (ring, region) = (ring_at(node, session), node.region);
     let tables: &NameTables = &region.name_tables;
-    let submitted = ring.submit_changes((tables, given), changed, changes, |directory, path| {
+    let is_certain = |directory: FileId, path: &[u8]| {
         records::alone(&node.kept, (directory, path))
             .is_some_and(|found| of.is_none_or(|of| of == found.attr.id))
-    });
+    };
+    let time_object = &mut |promised| time_object(node, promised, changes).is_ok();
+    let certain = (is_certain, time_object as &mut dyn FnMut(OpenRef) -> bool);
+    let submitted = ring.submit_changes_with((tables, given), changed, changes, certain);
     if submitted == Some(Submission::Record) {
         region.head.submitted.fetch_or(1 << ring_of(session.0), SeqCst);
     }
     submitted
+}
+
+/// Where the object lies that a process makes for the file of a promised description.
+pub fn object_of_promised(node: &Node, open: OpenRef) -> PathBuf {
+    let id = FileId(node.region.opens[open.index as usize].id.load(Relaxed));
+    let path = ObjectPath::of(id, 1);
+    node.objects.join(std::str::from_utf8(path.as_bytes()).unwrap())
+}
+
+/// Sets its modification time, which is all that tests change.
+fn time_object(node: &Node, promised: OpenRef, changes: &Changes) -> std::io::Result<()> {
+    let object = std::fs::File::open(object_of_promised(node, promised))?;
+    if changes.which & SET_MTIME == 0 {
+        return Ok(());
+    }
+    let since = Duration::new(changes.mtime.seconds as u64, changes.mtime.nanoseconds);
+    object.set_modified(SystemTime::UNIX_EPOCH + since)
 }
 
 /// Moves a name without asking, only to one that is not there if `new`; false when that has to be

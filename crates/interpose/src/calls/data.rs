@@ -1,6 +1,6 @@
 //! read, write and their families, lseek, fsync, ftruncate.
 
-use mayfly_client::Attributes;
+use mayfly_client::{Attributes, OpenFile};
 use mayfly_sys::{
     Errno,
     file::{IoVec, RWF_APPEND},
@@ -12,14 +12,24 @@ use mayfly_sys::{
 use mayfly_types::FileKind;
 use mayfly_wire::{ALLOCATE_ZERO_RANGE, SET_SIZE, Target};
 
-use super::serve::{argument, done};
-use crate::{Call, Outcome, descriptors::leased, process::session};
+use super::{
+    names,
+    serve::{argument, done},
+};
+use crate::{
+    Call, Outcome,
+    descriptors::leased,
+    process::{lanes::Session, session},
+};
 
 const IOV_MAX: usize = 1024;
 const RWF_HIPRI: usize = 1;
 const RWF_DSYNC: usize = 2;
 const RWF_SYNC: usize = 4;
 const RWF_NOWAIT: usize = 8;
+
+/// What the owner of a file may do with it.
+const OWNER_MODE: u32 = 0o700;
 
 /// Where a transfer happens.
 #[derive(Debug, Clone, Copy)]
@@ -123,7 +133,26 @@ unsafe fn submit_content(call: &Call) -> Option<Result<usize, Errno>> {
         _ => unsafe { pieces(argument(call, 1), argument(call, 2)) }.ok()?,
     };
     // SAFETY: the host wants its memory read.
-    let submitted = unsafe { session.submit_content(open, from) };
+    unsafe { submit_pieces(session, open, from) }
+}
+
+/// The same with these bytes.
+///
+/// # Safety
+/// As [`mayfly_client::Client::write`].
+pub(super) unsafe fn submit_pieces(
+    session: &Session,
+    open: OpenFile,
+    from: &[IoVec],
+) -> Option<Result<usize, Errno>> {
+    // SAFETY: passed on to the caller.
+    let submitted = unsafe {
+        session.submit_content(open, from).or_else(|| {
+            // The kernel takes the umask off the object's mode.
+            let may = names::umask() & OWNER_MODE == 0;
+            may.then(|| session.submit_object(open, from)).flatten()
+        })
+    };
     if submitted.is_none() {
         let bytes = from.iter().fold(0_usize, |sum, piece| sum.saturating_add(piece.bytes));
         session.settle_to_write(open, bytes);

@@ -277,11 +277,13 @@ pub(super) unsafe fn ioctl(call: &Call) -> Outcome {
     let descriptor = argument(call, 0) as i32;
     let request = argument(call, 1) as u32 as usize;
     let value = argument(call, 2);
-    if request == TCGETS && leased::flags(call).is_some() {
+    // What a regular file answers, made or not, and open for more than its name.
+    let is_plain = || session::promised(descriptor).is_some() || leased::flags(call).is_some();
+    if request == TCGETS && is_plain() {
         return Outcome::Done(Errno::ENOTTY.as_result());
     }
     let is_clone = matches!(request, FICLONE | FICLONERANGE);
-    if is_clone && (session::promised(descriptor).is_some() || leased::flags(call).is_some()) {
+    if is_clone && is_plain() {
         return Outcome::Done(Errno::EOPNOTSUPP.as_result());
     }
     done(session::require_open(descriptor).and_then(|(session, open)| {

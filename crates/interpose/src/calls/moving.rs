@@ -16,7 +16,10 @@ use mayfly_sys::{
 };
 use mayfly_types::FileKind;
 
-use super::serve::{argument, done};
+use super::{
+    data,
+    serve::{argument, done},
+};
 use crate::{Call, Outcome, descriptors::leased, process::session};
 
 const MAX: usize = mayfly_client::TRANSFER_MAX;
@@ -272,10 +275,9 @@ fn write_new(
     let piece = [IoVec { base: scratch.as_slice().as_ptr().cast_mut(), bytes: count }];
     if let Some((session, open)) = session::promised(to) {
         // SAFETY: the memory is ours, and only read.
-        if let Some(written) = unsafe { session.submit_content(open, &piece) } {
+        if let Some(written) = unsafe { data::submit_pieces(session, open, &piece) } {
             return Some(written);
         }
-        session.settle_to_write(open, count);
     }
     let (session, open) = session::require_open(to).ok()?;
     let is_other = || leased::file(from).is_some_and(|file| file != open.id());

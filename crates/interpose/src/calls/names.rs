@@ -132,7 +132,10 @@ pub(super) unsafe fn symlink(call: &Call) -> Outcome {
             if text.is_empty() {
                 return Err(Stop::Failed(Errno::ENOENT));
             }
-            session::get()?.symlink(text, place.walk(false)?, new_owner(0o777), escape)?;
+            let (session, at, owner) = (session::get()?, place.walk(false)?, new_owner(0o777));
+            if flight::child().is_some() || !session.submit_symlink(text, at, owner) {
+                session.symlink(text, at, owner, escape)?;
+            }
             Ok(0)
         })
     }

@@ -23,6 +23,9 @@ use crate::{Call, Outcome, descriptors::leased, process::session};
 /// The longest value that the kernel hands to any file system (XATTR_SIZE_MAX).
 const VALUE_BYTES_MAX: usize = 65_536;
 
+/// What the names of attributes begin with that a file can have.
+const USER: &[u8] = b"user.";
+
 /// What is to be done.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Deed {
@@ -123,6 +126,10 @@ pub(crate) unsafe fn serve(call: &Call) -> Outcome {
 /// As [`crate::dispatch`].
 unsafe fn without_asking(call: &Call, deed: Deed, form: Form) -> Option<Outcome> {
     let descriptor = argument(call, 0);
+    if form == Form::Descriptor && session::promised(descriptor as i32).is_some() {
+        // SAFETY: passed on to the caller.
+        return unsafe { of_promised(call, deed) };
+    }
     match (deed, form) {
         // The records do not tell of files that have some.
         (Deed::List, Form::Descriptor) => {
@@ -138,6 +145,29 @@ unsafe fn without_asking(call: &Call, deed: Deed, form: Form) -> Option<Outcome>
         }
         _ => None,
     }
+}
+
+/// Of a file that is not made yet: it has no attributes, and there are none but the user's.
+///
+/// # Safety
+/// As [`crate::dispatch`].
+unsafe fn of_promised(call: &Call, deed: Deed) -> Option<Outcome> {
+    if deed == Deed::List {
+        return Some(Outcome::Done(0));
+    }
+    // SAFETY: passed on to the caller.
+    let name = unsafe {
+        let arguments = arguments_of(call, deed, Form::Descriptor).ok()?;
+        if deed == Deed::Set {
+            if arguments.flags & !(XATTR_CREATE | XATTR_REPLACE) != 0 {
+                return None;
+            }
+            value_of(arguments.value, arguments.size).ok()?;
+        }
+        name_of(arguments).ok()?
+    };
+    let is_users = name.starts_with(USER);
+    (!is_users).then(|| Outcome::Done(Errno::EOPNOTSUPP.as_result()))
 }
 
 /// # Safety

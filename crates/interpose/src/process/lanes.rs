@@ -10,7 +10,7 @@ use mayfly_sys::{Errno, memory};
 use mayfly_transport::{Answer, Patience, Pending, Transport};
 use mayfly_transport_shm::ShmTransport;
 use mayfly_types::{FileId, OpenRef, Timestamp};
-use mayfly_wire::{MakeDirectory, Open, Operation, Rename, SetAttr, Unlink, Walk};
+use mayfly_wire::{MakeDirectory, Open, Operation, Rename, SetAttr, Symlink, Unlink, Walk};
 
 /// The client as this process uses it.
 pub(crate) type Session = Client<Lanes, Hidden>;
@@ -59,6 +59,10 @@ impl Transport for Lanes {
         self.0.submit_directory(make)
     }
 
+    fn submit_symlink(&self, symlink: &Symlink<'_>) -> bool {
+        self.0.submit_symlink(symlink)
+    }
+
     fn submit_content(
         &self,
         open: OpenRef,
@@ -69,12 +73,26 @@ impl Transport for Lanes {
         self.0.submit_content(open, at, bytes, fill)
     }
 
+    fn submit_object(
+        &self,
+        open: OpenRef,
+        range: (u64, u64),
+        make: &mut dyn FnMut(&[u8]) -> bool,
+    ) -> bool {
+        self.0.submit_object(open, range, make)
+    }
+
+    fn submitted_object_end(&self, open: OpenRef) -> Option<u64> {
+        self.0.submitted_object_end(open)
+    }
+
     fn submit_changes(
         &self,
         set: &SetAttr<'_>,
         is_certain: &mut dyn FnMut(FileId, &[u8]) -> bool,
+        time_object: &mut dyn FnMut(OpenRef) -> bool,
     ) -> bool {
-        self.0.submit_changes(set, is_certain)
+        self.0.submit_changes(set, is_certain, time_object)
     }
 
     fn submit_rename(

@@ -10,7 +10,7 @@ use mayfly_sys::file::{
     O_RDWR, O_TRUNC, O_WRONLY,
 };
 use mayfly_types::{Errno, FileId, OpenRef, Timestamp};
-use mayfly_wire::{MakeDirectory, Open, Rename, SetAttr, Target, Unlink, Walk};
+use mayfly_wire::{MakeDirectory, Open, Rename, SetAttr, Symlink, Target, Unlink, Walk};
 
 use super::ShmTransport;
 use crate::layout::DAEMON_AWAKE;
@@ -47,7 +47,7 @@ fn show(word: &AtomicU64, bit: u64) {
 const SUBMIT_TRIES: u32 = 2;
 
 impl ShmTransport {
-    fn ring(&self) -> (usize, &'static SubmissionRing) {
+    pub(super) fn ring(&self) -> (usize, &'static SubmissionRing) {
         let ring = ring_of(self.id);
         (ring, &self.node.submission_rings[ring])
     }
@@ -84,10 +84,22 @@ impl ShmTransport {
         self.is_whole(submitted)
     }
 
+    pub(super) fn submit_symlink_in_ring(&self, symlink: &Symlink<'_>) -> bool {
+        let submitted = self.submit_record(&symlink.at, |submissions, delegation, path| {
+            let moment = self.moments.now();
+            let Symlink { target, uid, gid, .. } = *symlink;
+            let create = Create { path, flags: 0, mode: 0o777, uid, gid, moment };
+            let tables = &self.node.name_tables;
+            submissions.submit_symlink(tables, delegation, &create, target).then_some(())
+        });
+        self.is_whole(submitted)
+    }
+
     pub(super) fn submit_changes_in_ring(
         &self,
         set: &SetAttr<'_>,
         is_certain: &mut dyn FnMut(FileId, &[u8]) -> bool,
+        time_object: &mut dyn FnMut(OpenRef) -> bool,
     ) -> bool {
         let SetAttr { which, mode, uid, gid, atime, mtime, .. } = *set;
         let mut step = |submissions: &SubmissionRing, delegation, changed: Changed<'_>| {
@@ -95,8 +107,13 @@ impl ShmTransport {
             let changes = Changes { which, mode, uid, gid, atime, mtime, moment };
             let given = (&self.node.name_tables, delegation);
             self.note_change(submissions, 1);
-            submissions
-                .submit_changes(given, changed, &changes, |at, path: &[u8]| is_certain(at, path))
+            let is_certain = |at, path: &[u8]| is_certain(at, path);
+            submissions.submit_changes_with(
+                given,
+                changed,
+                &changes,
+                (is_certain, &mut *time_object),
+            )
         };
         let submitted = match set.target {
             Target::Path(walk) => self.submit_record(&walk, |submissions, delegation, path| {
@@ -304,5 +321,23 @@ impl ShmTransport {
             let added = addition.add(count, self.moments.now().cycles);
             added.then_some(Ok(start + count as u64))
         })
+    }
+
+    pub(super) fn make_object_in_ring(
+        &self,
+        open: OpenRef,
+        range: (u64, u64),
+        make: &mut dyn FnMut(&[u8]) -> bool,
+    ) -> bool {
+        let (_, submissions) = self.ring();
+        if self.node.is_lost() || submissions.session.load(Relaxed) != self.id {
+            return false;
+        }
+        let made = self.alone(|| {
+            let new = submissions.begin_object(open, range)?;
+            let made = make(submissions.content_before(new));
+            (made && submissions.finish_object(new)).then_some(())
+        });
+        made.is_some()
     }
 }

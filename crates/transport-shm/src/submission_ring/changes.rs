@@ -4,10 +4,16 @@
 //! It is written before the bit is set and never again, so the daemon reads what one call said,
 //! whatever the process does. What has a bit already, and what would count in another order than
 //! it was asked for, takes a further record.
+//!
+//! While a file has its content in an object that its process has made, that object tells when it
+//! was modified. So its process sets the time there.
 
-use core::sync::atomic::{
-    AtomicU32, AtomicU64,
-    Ordering::{Relaxed, SeqCst},
+use core::{
+    cell::Cell,
+    sync::atomic::{
+        AtomicU32, AtomicU64,
+        Ordering::{Relaxed, SeqCst},
+    },
 };
 
 use mayfly_sys::arch::Moment;
@@ -135,14 +141,27 @@ impl Record {
         matches!(kind, RECORD_SUBMITTED | RECORD_CLOSED | RECORD_OPENED | RECORD_CHANGES)
     }
 
-    /// Has these change with the record, if nothing has been executed of it.
-    fn add_changes(&self, changes: &Changes) -> bool {
+    /// Has these change with the record, if nothing has been executed of it. `time_object` sets
+    /// times of the object that has the content.
+    fn add_changes(&self, changes: &Changes, time_object: &mut dyn FnMut(OpenRef) -> bool) -> bool {
+        let mut changes = *changes;
+        let state = State(self.state.load(SeqCst));
+        if state.is_started() && changes.which & (ATIME | MTIME) != 0 {
+            let is_known = state.kind() != RECORD_CHANGES && state.is_in_object();
+            if !is_known || state.is_taken() || !time_object(self.promise()) {
+                return false;
+            }
+            changes.which &= !MTIME;
+        }
         for _ in 0..ADD_TRIES {
             let state = State(self.state.load(SeqCst));
             if state.is_taken() || !goes_with(state.changes(), changes.which) {
                 return false;
             }
-            self.attributes.write(changes);
+            if changes.which == 0 {
+                return true;
+            }
+            self.attributes.write(&changes);
             if self.change(state, state.and_changes(changes.which)) {
                 return true;
             }
@@ -169,10 +188,26 @@ impl SubmissionRing {
     #[must_use]
     pub fn submit_changes(
         &self,
-        (tables, delegation): (&NameTables, u32),
+        given: (&NameTables, u32),
         changed: Changed<'_>,
         changes: &Changes,
         is_certain: impl FnOnce(FileId, &[u8]) -> bool,
+    ) -> Option<Submission> {
+        self.submit_changes_with(given, changed, changes, (is_certain, &mut |_| false))
+    }
+
+    /// The same of files in whose objects `time_object` can set these times, too: those that were
+    /// made for the file of a promised description.
+    #[must_use]
+    pub fn submit_changes_with(
+        &self,
+        (tables, delegation): (&NameTables, u32),
+        changed: Changed<'_>,
+        changes: &Changes,
+        (is_certain, time_object): (
+            impl FnOnce(FileId, &[u8]) -> bool,
+            &mut dyn FnMut(OpenRef) -> bool,
+        ),
     ) -> Option<Submission> {
         if changes.which & !KNOWN != 0 || changes.which == 0 {
             return None;
@@ -183,7 +218,7 @@ impl SubmissionRing {
             Changed::Open(open) => {
                 let place = self.made_lately(open)?;
                 // Whatever the file is called by now.
-                if self.records[place].add_changes(changes) {
+                if self.records[place].add_changes(changes, time_object) {
                     return Some(Submission::Joined);
                 }
                 (self.records[place].path(&mut room), Some(open))
@@ -192,16 +227,21 @@ impl SubmissionRing {
         let (names, print, count) = (self.names(tables), Print::of(path), self.count());
         if let Some(Seen::Claimed(place)) = names.seen(print)
             && self.is_file_of_own(print, place, open, count)
-            && self.records[place].add_changes(changes)
+            && self.records[place].add_changes(changes, time_object)
         {
             return Some(Submission::Joined);
         }
+        let started = Cell::new(false);
         let may = |before: Seen| match before {
-            Seen::Claimed(place) => self.is_file_of_own(print, place, open, count),
+            Seen::Claimed(place) => {
+                started.set(State(self.records[place].state.load(Relaxed)).is_started());
+                let may = !started.get() || changes.which & (ATIME | MTIME) == 0;
+                may && self.is_file_of_own(print, place, open, count)
+            }
             _ => is_certain(FileId(self.directory.load(Relaxed)), path),
         };
         let is_plain = (Some(NameState::Plain), Some(NameState::Plain));
-        let write = |record: &Record| record.write_changes(path, open, changes);
+        let write = |record: &Record| record.write_changes(path, open, changes, started.get());
         self.submit_if((tables, delegation), path, is_plain, (may, write))
             .map(|_| Submission::Record)
     }

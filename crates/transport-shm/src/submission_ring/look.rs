@@ -95,7 +95,7 @@ impl SubmissionRing {
     ) -> Option<Submitting> {
         let (place, state) = self.submitted_lately(open)?;
         let record = &self.records[place];
-        if state.changes() != 0 || state.is_seen() {
+        if state.changes() != 0 || state.is_seen() || state.is_started() {
             return None;
         }
         let mut room = [[0; 8]; PATH_WORDS];

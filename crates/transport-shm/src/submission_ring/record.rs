@@ -38,6 +38,8 @@ pub const RECORD_CHANGES: u32 = 7;
 pub const RECORD_MOVES: u32 = 8;
 /// The name to which the record before moves another one.
 pub const RECORD_MOVE_TARGET: u32 = 9;
+/// A symbolic link is made: it says what the content is.
+pub const RECORD_SYMLINK: u32 = 10;
 /// So often the daemon tries to execute a record whose process changes it meanwhile, which it does
 /// once for each write and close.
 #[cfg(feature = "server")]
@@ -73,6 +75,21 @@ pub struct Removal<'a> {
     pub moment: Moment,
 }
 
+/// What a process has made of an object for a file that it has submitted.
+#[cfg(feature = "server")]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Made {
+    /// Nothing.
+    Nothing,
+    /// It may have begun, or be about to: nothing in such an object is the file's.
+    Started,
+    /// All of the content, and it may write on, up to here.
+    All {
+        /// Offset.
+        end: u64,
+    },
+}
+
 /// What a record asks for.
 #[cfg(feature = "server")]
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -87,9 +104,16 @@ pub enum Submitted {
         which: u32,
         /// Its process has looked at it ([`Record::read_look`]).
         seen: bool,
+        /// What its process has made of an object for it.
+        object: Made,
     },
     /// A directory.
     Directory,
+    /// A symbolic link.
+    Symlink {
+        /// How much it says, bytes.
+        bytes: usize,
+    },
     /// That a name goes.
     Removal {
         /// Which is a directory's.
@@ -130,7 +154,8 @@ pub struct Record {
     pub cycles: AtomicU64,
     /// Processor on which that was, its number plus one; 0: not known.
     pub processor: AtomicU32,
-    reserved: AtomicU32,
+    /// How far the object of the file may reach that its process makes, bytes.
+    pub(super) object_bytes: AtomicU32,
     /// When content was last added, by the processor's counter.
     pub changed_cycles: AtomicU64,
     /// The description of the file that is made, or that is changed; the daemon may have promised
@@ -165,17 +190,31 @@ impl Record {
         self.state.store(RECORD_DIRECTORY, Relaxed);
     }
 
+    pub(super) fn write_symlink(&self, create: &Create<'_>, target_bytes: usize) {
+        self.write_create(create);
+        self.state.store(State::of(RECORD_SYMLINK).and_content(target_bytes).0, Relaxed);
+    }
+
     pub(super) fn write_removal(&self, removal: &Removal<'_>) {
         self.write_path(removal.path, removal.moment);
         let state = if removal.directory { RECORD_REMOVES_DIRECTORY } else { RECORD_REMOVES };
         self.state.store(state, Relaxed);
     }
 
-    pub(super) fn write_changes(&self, path: &[u8], open: Option<OpenRef>, changes: &Changes) {
+    /// `started` says that the file may get an object by a record before.
+    pub(super) fn write_changes(
+        &self,
+        path: &[u8],
+        open: Option<OpenRef>,
+        changes: &Changes,
+        started: bool,
+    ) {
         self.of_open.store(open.map_or(0, word_of), Relaxed);
         self.attributes.write(changes);
         self.write_path(path, changes.moment);
-        self.state.store(State::of(RECORD_CHANGES).and_changes(changes.which).0, Relaxed);
+        let state = State::of(RECORD_CHANGES).and_changes(changes.which);
+        let state = if started { state.and_started() } else { state };
+        self.state.store(state.0, Relaxed);
     }
 
     pub(super) fn write_path(&self, path: &[u8], moment: Moment) {
@@ -229,6 +268,9 @@ impl Record {
                 RECORD_REMOVES => return Submitted::Removal { directory: false },
                 RECORD_REMOVES_DIRECTORY => return Submitted::Removal { directory: true },
                 RECORD_DIRECTORY => return Submitted::Directory,
+                RECORD_SYMLINK => {
+                    return Submitted::Symlink { bytes: state.content().min(INLINE_BYTES_MAX) };
+                }
                 RECORD_MOVES => return Submitted::Move,
                 RECORD_MOVE_TARGET => return Submitted::MoveTarget,
                 RECORD_SUBMITTED => state.and_kind(RECORD_OPENED).and_taken(),
@@ -240,13 +282,24 @@ impl Record {
                     RECORD_CHANGES => Submitted::Changes { which },
                     kind => {
                         let (open, seen) = (kind == RECORD_OPENED, state.is_seen());
-                        Submitted::File { open, bytes, which, seen }
+                        let object = self.made(state);
+                        Submitted::File { open, bytes, which, seen, object }
                     }
                 };
             }
         }
         // Whoever changes it so often does not keep to what it is for.
-        Submitted::File { open: false, bytes: 0, which: 0, seen: false }
+        Submitted::File { open: false, bytes: 0, which: 0, seen: false, object: Made::Started }
+    }
+
+    #[cfg(feature = "server")]
+    fn made(&self, state: State) -> Made {
+        let end = || u64::from(self.object_bytes.load(Relaxed));
+        match (state.is_started(), state.is_in_object()) {
+            (false, _) => Made::Nothing,
+            (true, false) => Made::Started,
+            (true, true) => Made::All { end: end() },
+        }
     }
 
     /// The attributes that are changed, of which those count that the state says, and when they

@@ -2,7 +2,13 @@
 
 use mayfly_types::limits::INLINE_BYTES_MAX;
 
-/// Above the bits of `RECORD_*`: bytes of content.
+/// The bits of `RECORD_*`.
+const KIND: u32 = (1 << 6) - 1;
+/// Its process may make an object for the file that is made, or has done so.
+const STARTED: u32 = 1 << 6;
+/// The content of the file is in that object.
+const IN_OBJECT: u32 = 1 << 7;
+/// Above those: bytes of content.
 const CONTENT_SHIFT: u32 = 8;
 /// Above those: which attributes are changed.
 const CHANGES_SHIFT: u32 = 21;
@@ -25,7 +31,7 @@ impl State {
 
     /// `RECORD_*`.
     pub(super) fn kind(self) -> u32 {
-        self.0 & ((1 << CONTENT_SHIFT) - 1)
+        self.0 & KIND
     }
 
     /// Bytes of content.
@@ -48,12 +54,30 @@ impl State {
         self.0 & SEEN != 0
     }
 
+    /// Its process may have made an object for the file.
+    pub(super) fn is_started(self) -> bool {
+        self.0 & STARTED != 0
+    }
+
+    /// The content is in that object.
+    pub(super) fn is_in_object(self) -> bool {
+        self.0 & IN_OBJECT != 0
+    }
+
+    pub(super) fn and_started(self) -> State {
+        State(self.0 | STARTED)
+    }
+
+    pub(super) fn and_in_object(self) -> State {
+        State(self.0 | IN_OBJECT)
+    }
+
     pub(super) fn and_seen(self) -> State {
         State(self.0 | SEEN)
     }
 
     pub(super) fn and_kind(self, kind: u32) -> State {
-        State(self.0 & !((1 << CONTENT_SHIFT) - 1) | kind)
+        State(self.0 & !KIND | kind)
     }
 
     pub(super) fn and_content(self, bytes: usize) -> State {

@@ -36,6 +36,11 @@ pub(super) fn ring() -> Ring {
     Ring { submissions, tables, tally }
 }
 
+/// A file without an object, of which no attributes are changed.
+fn file(open: bool, bytes: usize, seen: bool) -> Submitted {
+    Submitted::File { open, bytes, which: 0, seen, object: Made::Nothing }
+}
+
 /// The delegation of a session for what is behind [`PREFIX`].
 fn delegation_of(submissions: &SubmissionRing, session: u32) -> Option<u32> {
     submissions.delegation_for(session, 1, &[PREFIX, b"f"].concat()).map(|(given, _)| given)
@@ -224,10 +229,7 @@ fn content_goes_with_its_file_until_that_is_executed_or_closed() {
     let first = ring.create(given, "first").expect("there is room");
     assert!(add(first, b"some ").is_some() && add(first, b"content").is_some());
     assert!(add(first, &[0; INLINE_BYTES_MAX - 11]).is_none(), "more than a record takes");
-    assert_eq!(
-        ring.submissions.records[0].execute(),
-        Submitted::File { open: true, bytes: 12, which: 0, seen: false }
-    );
+    assert_eq!(ring.submissions.records[0].execute(), file(true, 12, false));
     assert!(add(first, b"late").is_none());
     let mut content = vec![1, 2];
     ring.submissions.read_content(0, 12, &mut content);
@@ -235,10 +237,7 @@ fn content_goes_with_its_file_until_that_is_executed_or_closed() {
     let second = ring.create(given, "second").expect("there is room");
     assert!(add(second, b"x").is_some() && ring.submissions.withdraw(second));
     assert!(add(second, b"y").is_none());
-    assert_eq!(
-        ring.submissions.records[1].execute(),
-        Submitted::File { open: false, bytes: 1, which: 0, seen: false }
-    );
+    assert_eq!(ring.submissions.records[1].execute(), file(false, 1, false));
 }
 
 #[test]
@@ -305,13 +304,13 @@ fn either_the_process_closes_a_description_or_the_daemon_makes_it() {
     let given = ring.delegation().expect("it was given");
     let first = ring.create(given, "first").expect("there is room");
     assert!(ring.submissions.withdraw(first) && !ring.submissions.withdraw(first));
-    let closed = Submitted::File { open: false, bytes: 0, which: 0, seen: false };
+    let closed = file(false, 0, false);
     assert!(
         ring.submissions.records[0].execute() == closed
             && ring.submissions.records[0].execute() == closed
     );
     let second = ring.create(given, "second").expect("there is room");
-    let opened = Submitted::File { open: true, bytes: 0, which: 0, seen: false };
+    let opened = file(true, 0, false);
     assert_eq!(ring.submissions.records[1].execute(), opened);
     assert!(!ring.submissions.withdraw(second));
     assert_eq!(
@@ -369,7 +368,7 @@ fn a_file_that_was_submitted_is_looked_at_once_and_has_its_time_from_then() {
     let addition = ring.submissions.addition(open).expect("more may come");
     assert!(addition.room(4).is_some() && addition.add(4, 9) && ring.submissions.withdraw(open));
     let record = &ring.submissions.records[0];
-    let made = Submitted::File { open: false, bytes: 7, which: 0, seen: true };
+    let made = file(false, 7, true);
     assert_eq!((record.execute(), record.read_look()), (made, (now, 3)));
 }
 

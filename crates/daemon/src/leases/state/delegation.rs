@@ -55,6 +55,8 @@ pub(crate) struct Delegations {
     pub(crate) touched: u64,
     /// Where the last of it was submitted, and how much was, since somebody asked.
     pub(crate) submitted_on: Option<(u32, u32)>,
+    /// So much space is offered for objects that processes make, bytes.
+    pub(crate) offered_bytes: u64,
     pub(crate) clock: Cycles,
     /// What a file that was submitted has: kept for its memory.
     pub(crate) content: Vec<u8>,
@@ -129,6 +131,7 @@ impl Delegations {
             executing: None,
             touched: 0,
             submitted_on: None,
+            offered_bytes: 0,
             clock: Cycles::of(head),
             content: Vec::new(),
             covers: false,

@@ -1,5 +1,6 @@
 //! What [`crate::leases::submissions`] keeps and works with.
 
+use mayfly_object::ObjectId;
 use mayfly_transport_shm::submission_ring::RECORDS;
 use mayfly_types::{FileId, OpenRef, SessionId};
 
@@ -47,6 +48,10 @@ pub(crate) struct Ring {
     pub(crate) promises: Vec<Option<OpenRef>>,
     /// Which file that will be, by place; [`FileId::NONE`]: it is not promised.
     pub(crate) ids: Vec<FileId>,
+    /// How far an object may reach that its process makes, bytes.
+    pub(crate) object_bytes: u32,
+    /// The object that it has begun last, if none was filled in time. It has a mark.
+    pub(crate) started: Option<ObjectId>,
 }
 
 impl Ring {
@@ -69,6 +74,8 @@ impl Ring {
             opened: 0,
             promises,
             ids,
+            object_bytes: 0,
+            started: None,
         }
     }
 }

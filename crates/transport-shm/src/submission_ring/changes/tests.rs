@@ -3,7 +3,7 @@ use mayfly_wire::SET_SIZE;
 
 use super::*;
 use crate::submission_ring::{
-    Submitted,
+    Made, Submitted,
     tests::{Ring, ring},
 };
 
@@ -40,7 +40,10 @@ fn a_change_joins_the_record_that_makes_its_file_until_that_is_executed() {
 
     let executed = ring.submissions.records[0].execute();
     let which = SET_MTIME | SET_UID;
-    assert_eq!(executed, Submitted::File { open: false, bytes: 0, which, seen: false });
+    assert_eq!(
+        executed,
+        Submitted::File { open: false, bytes: 0, which, seen: false, object: Made::Nothing }
+    );
     assert_eq!(ring.submissions.records[0].execute(), executed, "after a restart");
     let read = ring.submissions.records[0].read_changes(which);
     assert_eq!((read.uid, read.mtime), (1, Timestamp { seconds: 5, nanoseconds: 6 }));
