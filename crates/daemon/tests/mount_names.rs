@@ -319,3 +319,20 @@ fn with_several_shards_names_of_the_first_one_are_leased_and_recalled() {
         }
     }
 }
+
+/// That these tests find a daemon which forgets to tell.
+#[cfg(feature = "planted")]
+#[test]
+fn a_mount_that_is_not_told_believes_what_was() {
+    mayfly_daemon::plant(Some(mayfly_daemon::Planted::MountNotTold));
+    for what in 0..8 {
+        let mut play = Play::new();
+        let waits = play.watch(MOUNT);
+        play.lease(MOUNT, "file");
+        play.lease(MOUNT, "sub");
+        let (change, _) = changes(what, &mut play.node, SESSION);
+        assert_eq!(play.done(change).unwrap().status, 0, "nobody is waited for");
+        assert!(play.news(waits).is_empty(), "nor told");
+    }
+    mayfly_daemon::plant(None);
+}

@@ -97,6 +97,8 @@ pub(crate) struct Believed {
     recalls: AtomicU64,
     names: Mutex<HashMap<Key, Belief>>,
     looked: Mutex<Vec<Option<Look>>>,
+    /// When it was looked last which names are over.
+    looked_at: Mutex<Option<Instant>>,
 }
 
 impl Default for Believed {
@@ -107,6 +109,7 @@ impl Default for Believed {
             recalls: AtomicU64::default(),
             names: Mutex::default(),
             looked: Mutex::new(vec![None; LOOKED_MAX]),
+            looked_at: Mutex::default(),
         }
     }
 }
@@ -164,7 +167,7 @@ impl Believed {
         if self.recalls.load(Relaxed) == promise.recalls && !valid.is_zero() {
             let mut names = lock(&self.names);
             if names.len() + promise.names.len() > MOUNT_NAMES_MAX {
-                names.retain(|_, belief| now < belief.until);
+                self.drop_over(&mut names, now);
             }
             for leased in &promise.names {
                 if names.len() < MOUNT_NAMES_MAX && note(&mut names, promise, leased, now) {
@@ -173,6 +176,15 @@ impl Believed {
             }
         }
         give(body);
+    }
+
+    /// Takes out what is over, once in a while: all names are looked at.
+    fn drop_over(&self, names: &mut HashMap<Key, Belief>, now: Instant) {
+        let mut looked_at = lock(&self.looked_at);
+        if looked_at.is_none_or(|last| now.saturating_duration_since(last) >= SHORTER) {
+            *looked_at = Some(now);
+            names.retain(|_, belief| now < belief.until);
+        }
     }
 
     /// A name is recalled: which file the kernel may believe it to be, if it was told, and the

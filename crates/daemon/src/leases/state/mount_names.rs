@@ -38,6 +38,8 @@ pub(crate) struct MountNames {
     count: usize,
     /// Somebody waits for a mount, until that second at most.
     waited_for: Option<i64>,
+    /// The second in which it was looked last which names are over: all are looked at.
+    looked_at: i64,
 }
 
 impl MountNames {
@@ -175,6 +177,10 @@ impl MountNames {
     }
 
     fn drop_over(&mut self, now: i64) {
+        if self.looked_at == now {
+            return;
+        }
+        self.looked_at = now;
         self.names.retain(|_, names| {
             names.retain(|_, told| now < told.until.max(told.pause));
             !names.is_empty()
