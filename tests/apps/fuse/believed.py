@@ -220,15 +220,19 @@ def asks():
     os.chdir(mount)
     time.sleep(REST)
     paths = [f"a/b/c/f{number}" for number in range(50)]
-    believe(*paths)
-    believe(*paths)
-    before, began = switches(), time.monotonic()
-    for _ in range(10):
-        for path in paths:
-            assert os.stat(path).st_size == 3
-    if time.monotonic() - began < 1.5:
-        count = switches() - before
-        assert count < 100, f"{count} switches of the mount's process for 500 looks"
+    # What was just made is not at rest before the daemon has executed it.
+    counts = []
+    for _ in range(12):
+        time.sleep(0.5)
+        believe(*paths)
+        before, began = switches(), time.monotonic()
+        for _ in range(10):
+            for path in paths:
+                assert os.stat(path).st_size == 3
+        counts.append(switches() - before)
+        if counts[-1] < 100 and time.monotonic() - began < 1.5:
+            return
+    raise AssertionError(f"switches of the mount's process for 500 looks: {counts}")
 
 
 def begin(call):

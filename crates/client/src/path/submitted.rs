@@ -29,17 +29,6 @@ impl<T: Transport, D: Descriptors> Client<T, D> {
     /// asked for.
     #[must_use]
     pub fn submit_attributes(&self, target: Target<'_>, to: &Attributes) -> bool {
-        self.submit_attributes_of(target, None, to)
-    }
-
-    /// The same of a path, if that leads to this file.
-    #[must_use]
-    pub fn submit_attributes_of(
-        &self,
-        target: Target<'_>,
-        is: Option<FileId>,
-        to: &Attributes,
-    ) -> bool {
         let Attributes { which, mode, uid, gid, size_bytes, atime, mtime } = *to;
         // Who watches is told of the file by its identity.
         if which & SET_SIZE != 0 || self.is_watched() {
@@ -55,7 +44,7 @@ impl<T: Transport, D: Descriptors> Client<T, D> {
         }
         let of = match target {
             Target::Open(open) => self.made_file(open),
-            Target::Path(_) | Target::Directory(_) => is,
+            Target::Path(_) | Target::Directory(_) => None,
         };
         let set = SetAttr { target, which, mode, uid, gid, size_bytes, atime, mtime };
         let submitted = self.transport.submit_changes(&set, &mut |directory, path| {

@@ -64,16 +64,8 @@ impl Server {
     /// what they are then. `None`: it is to be asked for.
     pub(crate) fn submit_change(&self, node: u64, to: &Attributes) -> Option<Attr> {
         let (handle, mut attr) = self.submitted.find(node)?;
-        let open = Target::Open(reference_of(handle));
-        let by_name = || {
-            // Of one that is made the name is known, and by that it may be changed.
-            let name = self.nodes.name(node).filter(|of| !of.name.is_empty());
-            name.is_some_and(|of| {
-                let target = Target::Path(named(of.directory, &of.name));
-                self.client.submit_attributes_of(target, Some(FileId(node)), to)
-            })
-        };
-        if to.which & SET_SIZE != 0 || !(self.client.submit_attributes(open, to) || by_name()) {
+        let target = Target::Open(reference_of(handle));
+        if to.which & SET_SIZE != 0 || !self.client.submit_attributes(target, to) {
             return None;
         }
         apply(&mut attr, to);
