@@ -8,7 +8,8 @@
 //! nodes' names and files a process finds in the records (`shown_names.rs`); a file's home tells of
 //! it, and tells again before it changes (`attributes.rs`). What processes read so stays open
 //! (`kept_files.rs`). A mount is told when bytes
-//! change of which its kernel keeps pages (`mounts.rs`).
+//! change of which its kernel keeps pages (`mounts.rs`), and before names and attributes change
+//! that its kernel believes (`mount_names.rs`).
 //!
 //! Invariants:
 //! - A change that a holder must not miss is told, or the lease recalled, before the change is
@@ -21,6 +22,7 @@ pub(crate) mod covered_directories;
 pub(crate) mod delegation;
 pub(crate) mod file_leases;
 pub(crate) mod kept_files;
+pub(crate) mod mount_names;
 pub(crate) mod mounts;
 pub(crate) mod name_table;
 pub(crate) mod shown_names;
@@ -37,7 +39,7 @@ use crate::leases::{
     kept_files::KeptFiles,
     state::{
         attributes::LeasedAttributes, delegation::Delegations, file_leases::FileLeases,
-        mounts::Mounts,
+        mount_names::MountNames, mounts::Mounts,
     },
 };
 
@@ -51,6 +53,8 @@ pub(crate) struct Leases {
     pub(crate) files: FileLeases,
     /// Mounts of this node, where this shard is its front.
     pub(crate) mounts: Mounts,
+    /// What the kernels of these mounts believe.
+    pub(crate) mount_names: MountNames,
     /// Files of which other shards may know the attributes, with the name.
     pub(crate) attributes: LeasedAttributes,
     /// How often files in other nodes' directories were looked at.
@@ -68,6 +72,7 @@ impl Leases {
             delegations: Delegations::new(head),
             files: FileLeases::default(),
             mounts: Mounts::default(),
+            mount_names: MountNames::default(),
             attributes: LeasedAttributes::default(),
             asked_files: AskedFiles::default(),
             asked_contents: AskedFiles::default(),

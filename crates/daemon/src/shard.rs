@@ -198,6 +198,7 @@ impl Shard {
         self.batch.requests += 1;
         self.look_at_clocks();
         self.keep_in_time();
+        self.forget_in_time();
         self.namespace.found_file = None;
         self.files.opened_content = None;
         self.end_in_doubt_behind(caller);
@@ -226,6 +227,7 @@ impl Shard {
         }
         let mut to = Writer::new(body);
         self.files.in_doubt.runs(Some(caller));
+        self.acts(Some(caller.session));
         let fault = match self.attempt(caller, &request, &mut to) {
             Ok(served) => {
                 let used = to.used();
@@ -272,6 +274,9 @@ impl Shard {
         request: &Request<'_>,
         to: &mut Writer<'_>,
     ) -> Outcome<Served> {
+        if self.waits_for_old_names(request) {
+            return Err(Fault::Busy);
+        }
         if let At::Part(place) = self.run.place.at {
             return self.serve_part(caller, request, &place, to);
         }
@@ -348,6 +353,7 @@ impl Shard {
             Request::TierWork(_) => Ok(self.tier_work(caller)),
             Request::TierDone(done) => self.tier_done(caller, done),
             Request::TierAsk(ask) => self.tier_ask(caller, ask, to),
+            Request::Lease(lease) => self.lease(caller, lease, to),
             Request::Status(_) => {
                 self.counters().encode(to)?;
                 Ok(Served::Replied)

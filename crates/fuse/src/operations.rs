@@ -5,6 +5,7 @@
 //! queue ([`crate::memory::locks`]), so that no thread does.
 
 pub(crate) mod attributes;
+pub(crate) mod believed;
 pub(crate) mod data;
 mod held;
 mod listing;
@@ -13,13 +14,16 @@ mod mapped;
 mod names;
 mod seen;
 mod spliced;
+pub(crate) mod submitted;
 mod xattrs;
 
 use mayfly_types::Errno;
 
 use crate::{
-    kernel::abi::{Fields, Header, MAJOR, MINOR, MINOR_MIN, Opcode, WRITE_BYTES_MAX, init},
-    memory::consistency::Consistency,
+    kernel::abi::{
+        Fields, Header, MAJOR, MINOR, MINOR_EXPIRES, MINOR_MIN, Opcode, WRITE_BYTES_MAX, init,
+    },
+    memory::{believed::Believed, consistency::Consistency},
     reply::Reply,
     server::{Server, Work},
 };
@@ -39,11 +43,11 @@ impl Server {
     ) -> Result<Reply, Errno> {
         let body = &mut work.body;
         match Opcode::of(header.opcode).ok_or(Errno::ENOSYS)? {
-            Opcode::Init => negotiate(self.consistency, fields, work)?,
-            Opcode::Lookup => self.lookup(header, fields, body)?,
+            Opcode::Init => negotiate((self.consistency, &self.believed), fields, work)?,
+            Opcode::Lookup => self.lookup(header, fields, work)?,
             Opcode::Forget => return self.forget(header, fields),
             Opcode::BatchForget => return self.forget_many(fields),
-            Opcode::GetAttr => self.get_attributes(header, body)?,
+            Opcode::GetAttr => self.get_attributes(header, work)?,
             Opcode::StatX => self.get_extended(header, body)?,
             Opcode::SetAttr => self.set_attributes(header, fields, work)?,
             Opcode::Access => self.access(header, fields)?,
@@ -51,7 +55,7 @@ impl Server {
             Opcode::ReadLink => self.read_link(header, body)?,
             Opcode::Symlink => self.symlink(header, fields, body)?,
             Opcode::MakeNode => self.make_node(header, fields, body)?,
-            Opcode::MakeDirectory => self.make_directory(header, fields, body)?,
+            Opcode::MakeDirectory => self.make_directory(header, fields, work)?,
             Opcode::Unlink => self.unlink(header, fields)?,
             Opcode::RemoveDirectory => self.remove_directory(header, fields)?,
             Opcode::Rename => self.rename(header, fields)?,
@@ -65,7 +69,7 @@ impl Server {
             Opcode::RemoveXattr => self.remove_xattr(header, fields)?,
             Opcode::Open => self.open(header, fields, body)?,
             Opcode::Read => return self.read(header, fields, work),
-            Opcode::Write => self.write(fields, work)?,
+            Opcode::Write => self.write(header, fields, work)?,
             Opcode::Allocate => self.allocate(fields, work)?,
             Opcode::CopyRange => self.copy_range(fields, work)?,
             Opcode::Seek => self.seek(fields, body)?,
@@ -74,7 +78,7 @@ impl Server {
             Opcode::Sync | Opcode::SyncDirectory => self.sync(fields)?,
             Opcode::OpenDirectory => self.open_directory(header, body)?,
             Opcode::ReadDirectory => self.read_directory(fields, body)?,
-            Opcode::ReadDirectoryPlus => self.read_directory_plus(header, fields, body)?,
+            Opcode::ReadDirectoryPlus => self.read_directory_plus(header, fields, work)?,
             Opcode::ReleaseDirectory => self.release(header, fields)?,
             Opcode::TestLock => self.test_lock(header, fields, body)?,
             Opcode::Lock => return self.lock(header, fields, false),
@@ -89,7 +93,7 @@ impl Server {
 
 /// Takes of what the kernel offers what the consistency allows.
 fn negotiate(
-    consistency: Consistency,
+    (consistency, believed): (Consistency, &Believed),
     mut fields: Fields<'_>,
     work: &mut Work,
 ) -> Result<(), Errno> {
@@ -102,10 +106,13 @@ fn negotiate(
     let readahead = fields.u32()?;
     let low = u64::from(fields.u32()?);
     let high = if low & init::INIT_EXT != 0 { u64::from(fields.u32()?) } else { 0 };
+    if minor >= MINOR_EXPIRES {
+        believed.make_possible();
+    }
     // Attributes that come with names are of use only if they may be believed for a while.
     let listing = match consistency {
-        Consistency::Strict => 0,
-        Consistency::Session => init::READDIRPLUS | init::READDIRPLUS_AUTO,
+        Consistency::Strict if !believed.is_possible() => 0,
+        _ => init::READDIRPLUS | init::READDIRPLUS_AUTO,
     };
     let taken = (low | high << 32)
         & (listing

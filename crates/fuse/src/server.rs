@@ -35,6 +35,7 @@ use crate::{
         spliced::Pipe,
     },
     memory::{
+        believed::{Believed, Promise},
         consistency::Consistency,
         held::Held,
         locks::Locks,
@@ -42,6 +43,7 @@ use crate::{
         nodes::Nodes,
         recent::Recent,
         seen::Seen,
+        submitted::Submitted,
     },
     reply::Reply,
 };
@@ -104,6 +106,8 @@ pub(crate) struct Server {
     pub(crate) held: Held,
     pub(crate) mapped: Mapped,
     pub(crate) telling: Telling,
+    pub(crate) believed: Believed,
+    pub(crate) submitted: Submitted,
     placement: Placement,
     /// Opens that were answered with a wish to look the name up again.
     pub(crate) refreshed: Recent<()>,
@@ -118,6 +122,8 @@ pub(crate) struct Work {
     pub(crate) changed: Option<Changed>,
     /// To be closed after that.
     pub(crate) closes: Option<OpenRef>,
+    /// What the kernel may believe by the answer.
+    pub(crate) promise: Option<Promise>,
 }
 
 /// Mounts the instance, says so with `ready`, and serves it until `stop` hangs up or the mount is
@@ -139,6 +145,8 @@ pub fn serve(place: &Place, stop: impl AsFd, ready: impl FnOnce()) -> Result<()>
         held: Held::default(),
         mapped: Mapped::default(),
         telling: Telling::default(),
+        believed: Believed::default(),
+        submitted: Submitted::default(),
         placement: Placement::start()?,
         refreshed: Recent::default(),
     };
@@ -217,6 +225,7 @@ impl Server {
             pipe: Pipe::default(),
             changed: None,
             closes: None,
+            promise: None,
         };
         let mut here = placement::Place::here();
         loop {
@@ -239,14 +248,18 @@ impl Server {
         let Ok((header, fields)) = Header::split(request) else { return };
         let _under_way = self.placement.attend(&header);
         work.body.clear();
-        (work.changed, work.closes) = (None, None);
+        (work.changed, work.closes, work.promise) = (None, None, None);
         let performed = self.perform(&header, fields, work);
         // Before the answer, after which the thread may ask for the next thing.
         self.performed(&header, performed.err());
         match performed {
-            Ok(Reply::Body) => match work.changed.take() {
-                Some(changed) => self.answer_when_told(header.unique, changed, work),
-                None => self.device.answer(header.unique, work.body.bytes()),
+            Ok(Reply::Body) => match (work.changed.take(), work.promise.take()) {
+                (Some(changed), _) => self.answer_when_told(header.unique, changed, work),
+                (None, Some(promise)) => {
+                    let give = |body: &[u8]| self.device.answer(header.unique, body);
+                    self.believed.answer(&promise, work.body.bytes_mut(), give);
+                }
+                (None, None) => self.device.answer(header.unique, work.body.bytes()),
             },
             Ok(Reply::Data(count)) => {
                 self.device.answer(header.unique, work.data.get(..count).unwrap_or(&[]));

@@ -17,7 +17,7 @@
 
 mod rare;
 
-pub use rare::{Began, TierWords};
+pub use rare::{Began, MountWords, TierWords};
 
 use core::sync::atomic::{AtomicU32, AtomicU64};
 
@@ -112,8 +112,9 @@ pub struct NodeHead {
     /// Open file descriptions that may write. The daemon counts, the supervisor sets it to 0 before
     /// the next daemon counts anew.
     pub writers: AtomicU32,
-    /// What is submitted is looked at by everybody.
-    pub padding_after_waiting: [AtomicU32; 3],
+    /// What outlives a daemon that has leased names to mounts. What is submitted, behind it, is
+    /// looked at by everybody.
+    pub mounts: MountWords,
     /// Rings that have records which were not executed and committed, a bit each
     /// ([`crate::submission_ring`]).
     pub submitted: AtomicU64,

@@ -202,9 +202,9 @@ const _: () = assert!(core::mem::offset_of!(SessionHead, pid) == 12);
 const _: () = assert!(core::mem::offset_of!(SessionHead, last_request_id) == 16);
 // As docs/design/shm.md says it.
 const _: () = assert!(core::mem::offset_of!(NodeRegion, done) == 137_797_632);
-const _: () = assert!(size_of::<crate::layout::Done>() == 25_792);
-const _: () = assert!(core::mem::offset_of!(NodeRegion, traffic) == 138_210_304);
-const _: () = assert!(core::mem::offset_of!(NodeRegion, timeline) == 138_275_840);
-const _: () = assert!(core::mem::offset_of!(NodeRegion, past) == 138_440_704);
-const _: () = assert!(core::mem::offset_of!(NodeRegion, tallies) == 138_473_472);
+const _: () = assert!(size_of::<crate::layout::Done>() == 27_008);
+const _: () = assert!(core::mem::offset_of!(NodeRegion, traffic) == 138_229_760);
+const _: () = assert!(core::mem::offset_of!(NodeRegion, timeline) == 138_295_296);
+const _: () = assert!(core::mem::offset_of!(NodeRegion, past) == 138_461_184);
+const _: () = assert!(core::mem::offset_of!(NodeRegion, tallies) == 138_493_952);
 const _: () = assert!(size_of::<crate::tally::Tally>() == 32_768);

@@ -102,6 +102,11 @@ pub const DEADLOCK_PAUSE_SECONDS: u64 = 1;
 pub const NOTICE_MS: u32 = 1_000;
 /// Changes that a mount is told of at once; of more it is told that anything may have changed.
 pub const NOTICES_MAX: usize = 1024;
+/// Names that the kernels of a node's mounts may believe at a time. Of more they are told for no
+/// time.
+pub const MOUNT_NAMES_MAX: usize = 65_536;
+/// Names that a mount asks for at once, and is told of at once.
+pub const LEASED_NAMES_MAX: usize = 512;
 /// Default deadline of a request, milliseconds. A restarted daemon must fit in it.
 pub const DEADLINE_MS_DEFAULT: u64 = 8_000;
 /// The shortest deadline that can be chosen, seconds: a lease has half of it, in whole ones.

@@ -101,4 +101,6 @@ ops! {
     TierDone = 39,
     /// How the caching tier is, and its flush.
     TierAsk = 40,
+    /// The kernel of the caller's mount wants to believe names for a while.
+    Lease = 41,
 }

@@ -5,10 +5,9 @@
 
 use mayfly_types::{Attr, FileId, OpenRef, Timestamp};
 
-pub use crate::inspection::{
-    INSPECT_OBJECTS, INSPECT_OPENS, INSPECT_RECORDS, Inspect, Inspected, RemoveStray,
-};
-pub use crate::notices::{Map, Notices, Tell, Watch};
+pub use crate::inspection::{INSPECT_OBJECTS, INSPECT_OPENS, INSPECT_RECORDS};
+pub use crate::inspection::{Inspect, Inspected, RemoveStray};
+pub use crate::notices::{Lease, Leased, Map, Notices, Tell, Watch};
 pub use crate::tier::{TierAsk, TierDone, TierItem, TierTold, TierWork};
 use crate::{Full, Malformed, Op, Reader, Wire, Writer, wire_struct};
 
@@ -487,6 +486,7 @@ operations! {
     TierWork => TierItem<'r>, TierWork;
     TierDone<'a> => (), TierDone;
     TierAsk<'a> => TierTold<'r>, TierAsk;
+    Lease<'a> => Leased<'r>, Lease;
 }
 
 macro_rules! any_request {
@@ -596,5 +596,5 @@ any_request! {
     Symlink<'a>, ReadLink<'a>, SetAttr<'a>, Read, Write<'a>, Grant, List, PathOf, StatFs, Sync<'a>,
     Lock, TestLock, Cancel, Status, SetXattr<'a>, GetXattr<'a>, ListXattr<'a>, RemoveXattr<'a>,
     Allocate, MakeSpecial<'a>, Reach<'a>, MoveLock, Map, Tell, Watch, Inspect<'a>, RemoveStray,
-    Seek, Flush, TierWork, TierDone<'a>, TierAsk<'a>,
+    Seek, Flush, TierWork, TierDone<'a>, TierAsk<'a>, Lease<'a>,
 }

@@ -3,9 +3,10 @@
 use mayfly_types::{Attr, FileId, FileKind, OpenRef, Timestamp};
 use mayfly_wire::{
     Allocate, Content, Data, DataHead, Full, GetXattr, HEADER_BYTES, Header, INSPECT_OBJECTS,
-    Inspect, Inspected, ListXattr, Malformed, Map, MoveLock, Notices, Op, Open, OpenReply, Opened,
-    Operation, Reader, RemoveStray, RemoveXattr, Request, Seek, SetAttr, SetXattr, Sought, Target,
-    Tell, Walk, Watch, Wire, Write, WriteHead, Writer, XATTR_REPLACE, notices,
+    Inspect, Inspected, Lease, Leased, ListXattr, Malformed, Map, MoveLock, Notices, Op, Open,
+    OpenReply, Opened, Operation, Reader, RemoveStray, RemoveXattr, Request, Seek, SetAttr,
+    SetXattr, Sought, Target, Tell, Walk, Watch, Wire, Write, WriteHead, Writer, XATTR_REPLACE,
+    notices,
 };
 use proptest::prelude::*;
 
@@ -26,7 +27,7 @@ fn encode_request(request: &Request<'_>) -> Vec<u8> {
         Ping Stat Open Close MakeDirectory Unlink Rename Link Symlink ReadLink SetAttr Read Write
         Grant List PathOf StatFs Sync Lock TestLock Cancel Status SetXattr
         GetXattr ListXattr RemoveXattr Allocate MakeSpecial Reach Map Tell Watch MoveLock Inspect
-        RemoveStray Seek Flush TierWork TierDone TierAsk
+        Lease RemoveStray Seek Flush TierWork TierDone TierAsk
     }
 }
 
@@ -140,8 +141,18 @@ fn the_bytes_of_what_mounts_are_told_do_not_change() {
     let packed = encoded(&change);
     assert_eq!(packed, [number(6), number(4), number(5)].concat());
     assert_eq!(packed.len(), notices::NOTICE_BYTES);
-    let told = encoded(&Notices { all: true, changes: &packed });
-    assert_eq!(told, [[1, 24, 0, 0, 0].as_slice(), &packed].concat());
+    let name = notices::Name { directory: FileId(7), file: FileId(6), name: b"n" };
+    let named = encoded(&name);
+    assert_eq!(named, [&number(7)[..], &number(6), &[1, 0, 0, 0, b'n']].concat());
+    assert_eq!(named.len(), notices::NAME_HEAD_BYTES + 1);
+    assert_eq!(notices::names(&named).collect::<Vec<_>>(), [name]);
+    let told = encoded(&Notices { all: true, changes: &packed, names: &named });
+    let names = [&[21, 0, 0, 0], &named[..]].concat();
+    assert_eq!(told, [[1, 24, 0, 0, 0].as_slice(), &packed, &names].concat());
+    assert_eq!(encoded(&Lease { names: &named }), names);
+    let leased = encoded(&Leased { seconds: 4, what: &[0, 2] });
+    assert_eq!(leased, [4, 0, 0, 0, 2, 0, 0, 0, 0, 2]);
+    assert_eq!(Lease::OP as u16, 41);
     assert_eq!(notices::changes(&packed).collect::<Vec<_>>(), [change]);
     assert_eq!((Map::OP as u16, Tell::OP as u16, Watch::OP as u16), (30, 31, 32));
 }

@@ -33,6 +33,9 @@ pub(crate) const TOOLS: &[Tool] = &[
     tool("tar-c", "tar", "tar -cf - tree | cat > /dev/null"),
     tool("find", "find", "find tree -type f -size +4k | wc -l > /dev/null"),
     tool("du", "du", "du -s tree > /dev/null"),
+    tool("ls-lR", "ls", "ls -lR tree > /dev/null"),
+    tool("ls-lR-again", "ls", "ls -lR tree > /dev/null"),
+    tool("read-again", "xargs", "find tree -type f | xargs cat > /dev/null"),
     tool("grep-r", "grep", "grep -r 'no file has that' tree; [ $? = 1 ]"),
     tool("rsync", "rsync", "rsync -a tree/ synced"),
     tool("rsync-same", "rsync", "rsync -a tree/ synced"),
@@ -44,6 +47,7 @@ pub(crate) const TOOLS: &[Tool] = &[
         "git -C tree -c user.name=b -c user.email=b@example.invalid commit -q -m all",
     ),
     tool("git-status", "git", "[ -z \"$(git -C tree status --porcelain)\" ]"),
+    tool("git-again", "git", "[ -z \"$(git -C tree status --porcelain)\" ]"),
     tool("exec", "true", "i=0; while [ $i -lt 300 ]; do /bin/true; i=$((i + 1)); done"),
 ];
 

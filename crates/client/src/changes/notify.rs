@@ -9,7 +9,7 @@ use core::sync::atomic::{Ordering, fence};
 use mayfly_transport::{Answer, Patience, Transport};
 use mayfly_transport_shm::layout::FILE_MAPPED;
 use mayfly_types::{Errno, OpenRef};
-use mayfly_wire::{Map, Notices, Tell, Watch};
+use mayfly_wire::{Lease, Leased, Map, Notices, Tell, Watch};
 
 use crate::{Client, Descriptors, OpenFile};
 
@@ -48,6 +48,14 @@ impl<T: Transport, D: Descriptors> Client<T, D> {
     /// EIO, EBADF: others may not tell of their changes.
     pub fn map(&self, open: OpenRef) -> Result<(), Errno> {
         self.ask(&Map { open }, Ok)
+    }
+
+    /// Asks for leases of names that the kernel of the caller's mount wants to believe.
+    ///
+    /// # Errors
+    /// EIO; those of `take`.
+    pub fn lease<R>(&self, names: &[u8], take: impl FnOnce(&Leased<'_>) -> R) -> Result<R, Errno> {
+        self.ask(&Lease { names }, |leased| Ok(take(&leased)))
     }
 
     /// From now on changes of files that the caller's mount has mapped are kept for

@@ -1,6 +1,8 @@
 //! Reading and writing memory of the caller's own. This is for skins that serve calls of other
 //! processes by messages: they never see a pointer of the host's.
 
+use core::sync::atomic::Ordering::Relaxed;
+
 use mayfly_sys::file::IoVec;
 use mayfly_transport::Transport;
 use mayfly_types::Errno;
@@ -34,6 +36,24 @@ impl<T: Transport, D: Descriptors> Client<T, D> {
         let Some(object) = self.object(open, Need::Look)? else { return Ok(None) };
         let done = step(object.descriptor);
         if self.revoked(open, &object) { Ok(None) } else { done.map(Some) }
+    }
+
+    /// As [`Client::submit_content`], by who knows at which offset. `None` also when that is not
+    /// where the file ends: then the description has to be made.
+    #[must_use]
+    pub fn submit_slice(
+        &self,
+        open: OpenFile,
+        offset: u64,
+        from: &[u8],
+    ) -> Option<Result<usize, Errno>> {
+        if open.entry.offset.load(Relaxed) != offset {
+            return None;
+        }
+        // The bytes to write are only read.
+        let piece = [IoVec { base: from.as_ptr().cast_mut(), bytes: from.len() }];
+        // SAFETY: the piece is the slice, which nobody changes meanwhile.
+        unsafe { self.submit_content(open, &piece) }
     }
 
     /// Writes at `offset`, or with `None` at the end of the file.

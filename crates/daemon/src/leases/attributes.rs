@@ -389,7 +389,7 @@ impl Shard {
     }
 
     /// Whether the file is one that does not change in the next moment, as far as one can know.
-    fn is_at_rest(&self, directory: FileId, name: &[u8], inode: &Inode) -> bool {
+    pub(super) fn is_at_rest(&self, directory: FileId, name: &[u8], inode: &Inode) -> bool {
         let id = inode.id;
         let claims =
             || [(PrepareLock::Name(directory, name.to_vec()), true), (PrepareLock::File(id), true)];
@@ -403,7 +403,7 @@ impl Shard {
 
     /// Whether no names of the directory have changed for a moment, and none do from now on without
     /// this shard.
-    fn is_directory_at_rest(&mut self, directory: FileId) -> Outcome<bool> {
+    pub(super) fn is_directory_at_rest(&mut self, directory: FileId) -> Outcome<bool> {
         let changed = match self.load_parent(directory)? {
             Parent::Home(located) => located.inode.mtime,
             Parent::Member(_, member) => member.mtime,
@@ -432,6 +432,7 @@ impl Shard {
     /// A file of this shard is about to change: who may know its attributes forgets them first.
     /// Nothing may have been written before.
     pub(crate) fn have_file_forgotten(&mut self, id: FileId) -> Outcome<()> {
+        self.have_mounts_forget_file(id)?;
         if self.leases.attributes.is_empty() || is_planted(Planted::FileNotForgotten) {
             return Ok(());
         }

@@ -193,10 +193,11 @@ impl Shard {
         self.place.alone || (may() && self.is_whole_here(directory))
     }
 
-    /// Whether other shards may remember names of the directory: then its names are not changed
-    /// without them.
+    /// Whether other shards may remember names of the directory, or mounts: then its names are not
+    /// changed without them.
     pub(super) fn has_remembered_names(&self, directory: FileId) -> bool {
         self.namespace.remembered.has(directory, self.leases.now)
+            || self.leases.mount_names.has(directory, None, self.leases.now)
     }
 
     /// Where names of the directory are noted, or would be, if that is delegated by the ring and
@@ -308,7 +309,9 @@ impl Shard {
             return Ok(());
         }
         let (directory, prefix) = self.with_table(streak.directory, prefix);
-        if self.has_remembered_names(directory) {
+        if self.namespace.remembered.has(directory, self.leases.now)
+            || self.leases.mount_names.has(directory, Some(session), self.leases.now)
+        {
             return Ok(());
         }
         let Some(belief) = self.leads_plainly(start, prefix, directory)? else { return Ok(()) };

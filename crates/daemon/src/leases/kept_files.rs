@@ -238,7 +238,8 @@ impl Shard {
     /// When the shard has to be called again though nobody asks for anything.
     #[must_use]
     pub fn due(&self) -> Option<Duration> {
-        self.leases.kept_files.next.map(|_| LOOK_EVERY)
+        let due = self.leases.kept_files.next.is_some() || self.leases.mount_names.is_due();
+        due.then_some(LOOK_EVERY)
     }
 
     /// Another node has made a description, or not.

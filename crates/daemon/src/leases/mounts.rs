@@ -19,18 +19,20 @@
 //! waited for until it asks again. It is told then that anything may have changed. The same is told
 //! to a mount that has more notices than [`NOTICES_MAX`], and to one whose daemon was restarted.
 
+use std::sync::atomic::Ordering::Relaxed;
+
 use mayfly_transport_shm::layout::FILE_MAPPED;
 use mayfly_types::{Errno, FileId, OpenRef, SessionId};
 use mayfly_wire::{
-    Notices, Tell, Writer,
-    notices::{self, NOTICE_BYTES, Notice},
+    Notices, Tell, Wire, Writer,
+    notices::{self, NAME_HEAD_BYTES, NOTICE_BYTES, Name},
 };
 
 use crate::{
     api::Caller,
     fault::{Fault, Outcome, Served},
     files::state::background::encoded,
-    leases::state::mounts::{Asked, Key, Mount, is_late},
+    leases::state::mounts::{Asked, Key, Mount, News, is_late},
     message::{Change, Question},
     shard::{Shard, state::task::Purpose},
     shards::{
@@ -43,13 +45,20 @@ use crate::{
 /// is changed here when somebody asks for the attributes.
 const MAPPED_MAX: usize = 256;
 
-fn body_of((all, changes): (bool, Vec<Notice>)) -> Result<Vec<u8>, Errno> {
-    let mut packed = vec![0; changes.len() * NOTICE_BYTES];
+pub(super) fn body_of(news: News) -> Result<Vec<u8>, Errno> {
+    let mut packed = vec![0; news.changes.len() * NOTICE_BYTES];
     let mut to = Writer::new(&mut packed);
-    for change in &changes {
+    for change in &news.changes {
         notices::push(change, &mut to).map_err(|_| Errno::EOVERFLOW)?;
     }
-    encoded(packed.len(), &Notices { all, changes: &packed })
+    let mut names = vec![0; news.names.iter().map(|(.., name)| NAME_HEAD_BYTES + name.len()).sum()];
+    let mut to = Writer::new(&mut names);
+    for (directory, file, name) in &news.names {
+        let name = Name { directory: *directory, file: *file, name };
+        name.encode(&mut to).map_err(|_| Errno::EOVERFLOW)?;
+    }
+    let all = Notices { all: news.all, changes: &packed, names: &names };
+    encoded(packed.len() + names.len(), &all)
 }
 
 impl Shard {
@@ -224,6 +233,8 @@ impl Shard {
         let fresh = || Mount { missed: true, ..Mount::default() };
         let mount = self.leases.mounts.all.entry(caller.session).or_insert_with(fresh);
         let done = std::mem::take(&mut mount.unanswered);
+        let forgotten = std::mem::take(&mut mount.names_asked);
+        mount.clean |= std::mem::take(&mut mount.told_all);
         mount.silent = false;
         mount.since = (!mount.queued.is_empty()).then_some(now);
         let news = mount.has_news().then(|| mount.take());
@@ -232,14 +243,15 @@ impl Shard {
             None => mount.waits.replace(caller),
         };
         self.leases.mounts.dealt_with(&done);
-        if !done.is_empty() {
+        self.has_forgotten(caller.session, &forgotten);
+        if !done.is_empty() || !forgotten.is_empty() {
             self.wake_blocked();
         }
         if let Some(before) = before.filter(|before| *before != caller) {
             self.complete(before, Err(Errno::EINTR));
         }
-        let Some((all, changes)) = news else { return Ok(Served::Pending) };
-        let body = body_of((all, changes))?;
+        let Some(news) = news else { return Ok(Served::Pending) };
+        let body = body_of(news)?;
         to.put(&body)?;
         Ok(Served::Replied)
     }
@@ -249,6 +261,8 @@ impl Shard {
         if self.leases.mounts.all.contains_key(&session) {
             self.leases.mounts.give_up(session);
             self.leases.mounts.all.remove(&session);
+            self.leases.mount_names.ended(session);
+            self.node.head.mounts.known.store(self.leases.mounts.clean(), Relaxed);
             self.wake_blocked();
         }
     }

@@ -5,6 +5,7 @@ pub(crate) mod covered_directories;
 pub(crate) mod cycles;
 pub(crate) mod delegation;
 pub(crate) mod file_leases;
+pub(crate) mod mount_names;
 pub(crate) mod mounts;
 pub(crate) mod name_table;
 pub(crate) mod submissions;

@@ -148,6 +148,8 @@ impl Shard {
     fn execute_records(&mut self, at: usize, ring: &mut Ring, published: u32) {
         let submissions = self.submissions(at);
         let present = self.look_at_clock();
+        // A mount knows what it has submitted itself.
+        let acting = self.leases.mount_names.acting.replace(ring.session);
         while ring.executed != published {
             let place = place_of(ring.executed);
             if let Err(fault) = self.execute_record(submissions, place, ring, present) {
@@ -160,6 +162,7 @@ impl Shard {
         if let Err(fault) = ended {
             log::error("posted", format_args!("what goes with it was not changed: {fault:?}"));
         }
+        self.leases.mount_names.acting = acting;
         self.now = present.now;
         self.namespace.found_file = None;
         // Which records are executed is as true as that transaction.

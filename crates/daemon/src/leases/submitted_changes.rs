@@ -61,6 +61,7 @@ impl Shard {
         if is_planted(Planted::MovedNameStays) {
             return Ok(());
         }
+        self.mount_moves(&from, &to, false);
         self.move_name(&from, &to)
     }
 

@@ -67,6 +67,7 @@ impl Shard {
         }
         self.check_target(&from, &to, exchange)?;
         let outside = self.rename_at_origin(&from, &to, flags)?;
+        self.mount_moves(&from, &to, exchange);
         if exchange {
             self.exchange_names(&from, &to)?;
         } else {

@@ -113,6 +113,11 @@ impl Shard {
             Question::Keep(kept) => self.keep_for(from, kept)?,
             Question::Forget { directory, name } => {
                 self.forget_name(*directory, name);
+                match from == self.place.shard {
+                    // All were asked that are to be.
+                    true => self.wait_for_mounts(*directory, name)?,
+                    false => self.ask_mounts(*directory, name, None)?,
+                }
                 self.keep_all(|_, kept| kept.birth.is(*directory, name))?;
                 Answer::Done
             }
@@ -280,8 +285,9 @@ impl Shard {
         self.void(is_it);
     }
 
-    /// Whether another shard may remember the name.
+    /// Whether another shard may remember the name, or a mount that does not change it itself.
     pub(crate) fn is_remembered(&self, directory: FileId, name: &[u8]) -> bool {
         !self.namespace.remembered.of(directory, name, self.leases.now).is_empty()
+            || self.is_believed(directory, name)
     }
 }

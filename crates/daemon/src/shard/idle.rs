@@ -51,6 +51,7 @@ impl Shard {
         if self.due().is_some() {
             self.look_at_clocks();
             self.keep_in_time();
+            self.forget_in_time();
         }
         for object in std::mem::take(&mut self.files.background.removed) {
             if let Err(error) = self.store.delete(&key::doomed(object.file, object.generation)) {

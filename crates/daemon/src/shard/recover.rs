@@ -157,6 +157,7 @@ impl Shard {
         // After those above: they may be cuts of such files.
         self.take_up_unlinked()?;
         self.take_up_started();
+        self.expect_old_names();
         self.take_up_submitted()?;
         self.commit().map_err(OpenError::Failed)?;
         self.node.head.slot_table_version.store(self.place.slots.version(), Relaxed);

@@ -269,6 +269,7 @@ impl Shard {
         // What was submitted before it was asked has happened.
         self.execute_submitted();
         self.files.in_doubt.runs(None);
+        self.acts(None);
         let result = self.answer_question(from, &question);
         let task = || Task::Question { from, id, question };
         let answer = match result {

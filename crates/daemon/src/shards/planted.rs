@@ -28,6 +28,8 @@ pub enum Planted {
     MovedNameStays,
     /// Who was told attributes of a file is not told that it changes.
     FileNotForgotten,
+    /// A mount is not told of the change of a name that its kernel believes.
+    MountNotTold,
     /// A close does not wait for what was written and is behind.
     CloseDoesNotWait,
 }

@@ -217,11 +217,15 @@ impl Shard {
     fn make_forget(&mut self, id: TransactionId) {
         let Some(transaction) = self.transactions.running.get_mut(&id) else { return };
         let names = std::mem::take(&mut transaction.names);
+        let by = transaction.caller.session;
         let mut questions = Vec::new();
         for (shard, directory, name) in names {
             if shard == self.place.shard.0 {
                 self.forget_name(directory, &name);
                 questions.extend(self.questions_to_keep(|_, kept| kept.birth.is(directory, &name)));
+                if self.ask_mounts(directory, &name, Some(by)).is_err() {
+                    questions.push((self.place.shard, Question::Forget { directory, name }));
+                }
             } else {
                 questions.push((ShardId(shard), Question::Forget { directory, name }));
             }
@@ -357,6 +361,9 @@ impl Shard {
 
     /// The part of a shard that is asked to take part.
     pub(crate) fn prepare(&mut self, id: TransactionId, steps: &[Step]) -> Outcome<Answer> {
+        if self.has_old_names() {
+            return Err(Fault::Busy);
+        }
         self.recall_before(steps);
         self.transactions.next_age = self.transactions.next_age.max(id.age());
         let wanted = wanted(steps);
@@ -391,16 +398,19 @@ impl Shard {
 
     /// The shards that remember a name that the steps change.
     fn remembering(&self, steps: &[Step]) -> Vec<(u32, FileId, Vec<u8>)> {
-        if self.namespace.remembered.is_empty() {
+        if self.namespace.remembered.is_empty() && self.leases.mount_names.is_empty() {
             return Vec::new();
         }
         // Who knows the attributes of a file has its name.
-        let told = steps.iter().filter_map(|step| match step {
+        let changed = |step: &Step| match step {
             Step::AddLink { id, .. } | Step::DropLink { id, .. } | Step::Moved { id, .. } => {
-                self.leases.attributes.name(*id)
+                Some(*id)
             }
             _ => None,
-        });
+        };
+        let changed = || steps.iter().filter_map(changed);
+        let told = changed().filter_map(|id| self.leases.attributes.name(id));
+        let shown = changed().filter_map(|id| self.leases.mount_names.name_of(id));
         let names = steps.iter().flat_map(|step| {
             let (directory, one, several) = match step {
                 Step::SetName { directory, name, .. }
@@ -413,9 +423,13 @@ impl Shard {
         });
         names
             .chain(told)
+            .chain(shown)
             .flat_map(|(directory, name)| {
                 let who = self.namespace.remembered.of(directory, name, self.leases.now);
-                who.iter().map(move |shard| (*shard, directory, name.to_vec()))
+                // This one, for its mounts.
+                let own = self.is_believed(directory, name).then_some(self.place.shard.0);
+                let who = who.iter().copied().chain(own);
+                who.map(move |shard| (shard, directory, name.to_vec()))
             })
             .collect()
     }

@@ -91,6 +91,12 @@ pub(crate) const OPEN_KEEP_CACHE: u32 = 1 << 1;
 pub(crate) const OPEN_PARALLEL_WRITES: u32 = 1 << 6;
 /// A notice: the kernel has to forget what it knows of a node.
 pub(super) const NOTIFY_INVALID_NODE: i32 = 2;
+/// A notice: the kernel has to forget a name.
+pub(super) const NOTIFY_INVALID_ENTRY: i32 = 3;
+/// In such a notice: it has to ask again. What is mounted below stays, and who works there.
+pub(super) const EXPIRE_ONLY: u32 = 1;
+/// Oldest minor version whose kernel understands that: Linux 6.2.
+pub(crate) const MINOR_EXPIRES: u32 = 38;
 /// A notice: bytes for the page cache.
 pub(super) const NOTIFY_STORE: i32 = 4;
 /// A read names who reads: it is a call's. One without is for the page cache.
@@ -188,6 +194,10 @@ impl Body {
 
     pub(crate) fn bytes(&self) -> &[u8] {
         &self.bytes
+    }
+
+    pub(crate) fn bytes_mut(&mut self) -> &mut [u8] {
+        &mut self.bytes
     }
 
     pub(crate) fn u32(&mut self, value: u32) -> &mut Self {

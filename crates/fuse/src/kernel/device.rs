@@ -8,7 +8,9 @@ use rustix::{
     pipe::{SpliceFlags, splice},
 };
 
-use super::abi::{NOTIFY_INVALID_NODE, NOTIFY_STORE, OUT_HEADER_BYTES};
+use super::abi::{
+    EXPIRE_ONLY, NOTIFY_INVALID_ENTRY, NOTIFY_INVALID_NODE, NOTIFY_STORE, OUT_HEADER_BYTES,
+};
 
 /// An open `/dev/fuse` that belongs to a mount.
 #[derive(Debug)]
@@ -85,6 +87,18 @@ impl Device {
         // The code of a notice stands where an answer has its error, and no request has this
         // number.
         self.send(0, NOTIFY_INVALID_NODE, &notice);
+    }
+
+    /// Has the kernel ask again before it believes a name of a directory. It waits for the lock of
+    /// the directory, which programs hold during requests: whoever serves these must not call this.
+    pub(crate) fn expire(&self, directory: u64, name: &[u8]) {
+        let mut notice = Vec::with_capacity(17 + name.len());
+        notice.extend_from_slice(&directory.to_ne_bytes());
+        notice.extend_from_slice(&(name.len() as u32).to_ne_bytes());
+        notice.extend_from_slice(&EXPIRE_ONLY.to_ne_bytes());
+        notice.extend_from_slice(name);
+        notice.push(0);
+        self.send(0, NOTIFY_INVALID_ENTRY, &notice);
     }
 
     /// Tells the kernel that a node is at least `size` bytes long, of which `last` is the last one.

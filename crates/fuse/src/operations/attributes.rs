@@ -13,6 +13,7 @@ use mayfly_wire::{
 
 use crate::{
     kernel::abi::{Body, Fields, Header, valid},
+    memory::believed::Promise,
     server::{Server, Work},
 };
 
@@ -119,18 +120,33 @@ impl Server {
         &self,
         header: &Header,
         mut fields: Fields<'_>,
-        body: &mut Body,
+        work: &mut Work,
     ) -> Result<(), Errno> {
         let name = fields.name()?;
         let directory = FileId(header.node);
         let attr = self.stat_to_use(header, directory, name)?;
+        let again = || self.stat(named(directory, name));
+        let of = (directory, name);
+        let (attr, promise) = self.look_leased(header.thread, of, (attr, true), again)?;
+        work.promise = promise;
         self.recent.remember(header.thread, attr.id.0, attr);
-        self.tell(&attr, directory, name, body);
+        self.tell(&attr, directory, name, &mut work.body);
         Ok(())
     }
 
-    pub(super) fn get_attributes(&self, header: &Header, body: &mut Body) -> Result<(), Errno> {
-        self.tell_attributes(&self.stat_known(header)?, body);
+    pub(super) fn get_attributes(&self, header: &Header, work: &mut Work) -> Result<(), Errno> {
+        let mut attr = self.stat_known(header)?;
+        if self.leases()
+            && let Some(name) = self.nodes.name(header.node)
+        {
+            let again = || self.stat_known(header);
+            let of = (name.directory, &*name.name);
+            (attr, work.promise) = self.look_leased(header.thread, of, (attr, false), again)?;
+            // Another file may have the name by now.
+            let is_it = |of: &Promise| of.names.iter().all(|of| of.id.0 == header.node);
+            work.promise = work.promise.take().filter(is_it);
+        }
+        self.tell_attributes(&attr, &mut work.body);
         Ok(())
     }
 
@@ -160,6 +176,10 @@ impl Server {
         work: &mut Work,
     ) -> Result<(), Errno> {
         let Wish { to, handle, kill_set_id } = wished(fields)?;
+        if !kill_set_id && let Some(attr) = self.submit_change(header.node, &to) {
+            self.tell_attributes(&attr, &mut work.body);
+            return Ok(());
+        }
         let set = |target: Target<'_>| {
             self.client.set_attributes(target, &to, &mut PathText::new()).map_err(failed)
         };
@@ -184,6 +204,7 @@ impl Server {
             }
             None => attr,
         };
+        self.submitted.told(&attr);
         self.tell_attributes(&attr, &mut work.body);
         Ok(())
     }

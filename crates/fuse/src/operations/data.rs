@@ -90,19 +90,35 @@ impl Server {
         self.client.read_slice(open, offset, to).map(Reply::Data)
     }
 
-    pub(super) fn write(&self, mut fields: Fields<'_>, work: &mut Work) -> Result<(), Errno> {
+    pub(super) fn write(
+        &self,
+        header: &Header,
+        mut fields: Fields<'_>,
+        work: &mut Work,
+    ) -> Result<(), Errno> {
         let (handle, offset, bytes) = (fields.u64()?, fields.u64()?, fields.u32()?);
         let of_pages = fields.u32()? & WRITE_OF_PAGES != 0;
         fields.skip(8)?;
         let flags = fields.u32()?;
         fields.skip(4)?;
         let from = fields.data(bytes)?;
+        if let Some(promised) = self.promised(handle).filter(|_| flags & O_APPEND == 0)
+            && let Some(done) = self.submit_bytes(promised, offset, from)
+        {
+            let count = done?;
+            self.submitted.wrote(header.node, offset + count as u64);
+            work.body.u32(count as u32).u32(0);
+            return Ok(());
+        }
         let open = self.handle(handle)?;
         let offset = (flags & O_APPEND == 0).then_some(offset);
         let count = self.client.write_slice(open, offset, from)?;
         work.body.u32(count as u32).u32(0);
         // Where the end was is not known here.
         let end = offset.map_or(u64::MAX, |start| start.saturating_add(count as u64));
+        if offset.is_some() {
+            self.submitted.wrote(header.node, end);
+        }
         self.was_changed(open, (offset.unwrap_or(0), end), of_pages, work);
         Ok(())
     }
@@ -162,7 +178,11 @@ impl Server {
         self.seen.closed(header.node, handle);
         fields.skip(8)?;
         let owner = fields.u64()?;
-        let written = self.handle(handle).and_then(|open| self.client.flush(open));
+        // What is not made is nowhere else.
+        let written = match self.promised(handle) {
+            Some(_) => Ok(()),
+            None => self.handle(handle).and_then(|open| self.client.flush(open)),
+        };
         self.release_owner(header.node, owner);
         written
     }
@@ -171,6 +191,10 @@ impl Server {
     pub(super) fn release(&self, header: &Header, mut fields: Fields<'_>) -> Result<(), Errno> {
         let handle = fields.u64()?;
         self.mapped.closed(header.node, handle);
+        self.submitted.closed(header.node, handle);
+        if self.promised(handle).is_some() && self.client.withdraw(reference_of(handle)) {
+            return Ok(());
+        }
         // The handle is still needed to tell of pages that were written back through it.
         if self.telling.close_later(handle) {
             return Ok(());

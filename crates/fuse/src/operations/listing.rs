@@ -5,12 +5,19 @@
 //! travel with the names only where they are valid for some time: otherwise they would be asked for
 //! again, and each name would make the kernel keep a node.
 
-use mayfly_types::{Errno, FileId, limits::TRANSFER_BYTES_MAX};
-use mayfly_wire::listing::{Entry, entries};
+use mayfly_types::{
+    Errno, FileId,
+    limits::{LEASED_NAMES_MAX, TRANSFER_BYTES_MAX},
+};
+use mayfly_wire::{
+    listing::{Entry, entries},
+    notices::{LEASED_ATTRIBUTES, LEASED_NOTHING},
+};
 
 use crate::{
     kernel::abi::{Body, Fields, Header},
-    server::Server,
+    memory::believed::{Key, Leased},
+    server::{Server, Work},
 };
 
 use super::attributes::named;
@@ -39,8 +46,9 @@ impl Server {
         &self,
         header: &Header,
         mut fields: Fields<'_>,
-        body: &mut Body,
+        work: &mut Work,
     ) -> Result<(), Errno> {
+        let body = &mut work.body;
         let (handle, cookie, room) = (fields.u64()?, fields.u64()?, fields.u32()? as usize);
         let open = self.handle(handle)?;
         let directory = FileId(header.node);
@@ -51,27 +59,52 @@ impl Server {
             names.extend_from_slice(packed);
             Ok(())
         })?;
+        let listed = entries(&names).map_while(Result::ok).filter(|entry| !is_dots(entry.name));
+        let listed: Vec<&[u8]> = listed.map(|entry| entry.name).take(LEASED_NAMES_MAX).collect();
+        let asked = if self.leases() { self.ask_for(directory, &listed) } else { None };
+        let mut leases = asked.iter().flat_map(|asked| asked.what.iter().copied());
+        let mut leased = Vec::new();
         each_fitting(&names, body, |body, entry| {
             let fits = body.has_room_for(room, entry.name);
             if fits {
-                self.tell_listed(directory, entry, body);
+                let at = body.bytes().len();
+                let what = if is_dots(entry.name) { None } else { leases.next() };
+                let told = self.tell_listed(directory, entry, body);
+                if told && let Some(what) = what.filter(|what| *what != LEASED_NOTHING) {
+                    let key = Key { directory, name: entry.name.into() };
+                    let attributes = what == LEASED_ATTRIBUTES;
+                    leased.push(Leased { key, id: entry.id, at, entry: true, attributes });
+                }
                 body.dirent(room, entry);
             }
             fits
-        })
+        })?;
+        // The directory's lock is held until the kernel has taken the listing in.
+        work.promise = asked.map(|asked| asked.promise(None, leased));
+        Ok(())
     }
 
-    /// A name that is gone or another file's by now comes without attributes.
-    fn tell_listed(&self, directory: FileId, entry: &Entry<'_>, body: &mut Body) {
-        if matches!(entry.name, b"." | b"..") {
+    /// A name that is gone or another file's by now comes without attributes, and false.
+    fn tell_listed(&self, directory: FileId, entry: &Entry<'_>, body: &mut Body) -> bool {
+        if is_dots(entry.name) {
             body.no_entry();
-            return;
+            return false;
         }
         match self.stat(named(directory, entry.name)) {
-            Ok(attr) if attr.id == entry.id => self.tell(&attr, directory, entry.name, body),
-            _ => drop(body.no_entry()),
+            Ok(attr) if attr.id == entry.id => {
+                self.tell(&attr, directory, entry.name, body);
+                true
+            }
+            _ => {
+                body.no_entry();
+                false
+            }
         }
     }
+}
+
+fn is_dots(name: &[u8]) -> bool {
+    matches!(name, b"." | b"..")
 }
 
 /// Gives names to `put` until one does not fit.

@@ -1,6 +1,6 @@
 //! Telling the kernel of changes of what it keeps pages of ([`crate::memory::mapped`]).
 
-use std::{sync::PoisonError, thread, time::Duration};
+use std::{thread, time::Duration};
 
 use mayfly_client::OpenFile;
 use mayfly_types::{Errno, limits::NOTICE_MS};
@@ -24,14 +24,7 @@ impl Server {
         if self.consistency == Consistency::Session || self.mapped.is_mapped(node) {
             return Ok(());
         }
-        let mut state = self.mapped.state();
-        if !state.watching {
-            // Changes are kept for this process from the answer on.
-            self.client.begin_watching()?;
-            state.watching = true;
-            self.mapped.begun.notify_one();
-        }
-        drop(state);
+        self.have_told()?;
         self.client.map(self.handle(handle)?.reference)?;
         self.mapped.set_mapped(node);
         Ok(())
@@ -40,21 +33,22 @@ impl Server {
     /// Has the kernel give up what others have changed, for ever. It does not return while there is
     /// a daemon, or may be one.
     pub(crate) fn watch(&self) {
-        let mut state = self.mapped.state();
-        while !state.watching {
-            state = self.mapped.begun.wait(state).unwrap_or_else(PoisonError::into_inner);
-        }
-        drop(state);
+        self.wait_for_watch();
         loop {
-            let news = self
-                .client
-                .watch(|news| Ok((news.all, notices::changes(news.changes).collect::<Vec<_>>())));
-            let (all, changes) = news.unwrap_or_else(|_| {
-                // The daemon is lost, or there was no lane. Nobody knows which changes were missed.
-                thread::sleep(Duration::from_millis(NOTICE_MS.into()));
-                (true, Vec::new())
+            let news = self.client.watch(|news| {
+                let names = notices::names(news.names);
+                let names = names.map(|of| (of.directory, of.name.to_vec(), of.file));
+                let changes = notices::changes(news.changes);
+                Ok((news.all, changes.collect::<Vec<_>>(), names.collect::<Vec<_>>()))
             });
+            let is_lost = news.is_err();
+            // Nobody knows which changes were missed when the daemon is lost, or there is no lane.
+            let (all, changes, names) = news.unwrap_or((true, Vec::new(), Vec::new()));
+            for (directory, name, file) in names {
+                self.forget_name(directory, &name, file);
+            }
             if all {
+                self.forget_names();
                 for node in self.mapped.all() {
                     self.give_up_pages(node, 0, u64::MAX);
                 }
@@ -62,6 +56,9 @@ impl Server {
                 for change in changes {
                     self.give_up_pages(change.file.0, change.start, change.end);
                 }
+            }
+            if is_lost {
+                thread::sleep(Duration::from_millis(NOTICE_MS.into()));
             }
         }
     }

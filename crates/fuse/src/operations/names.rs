@@ -12,7 +12,7 @@ use crate::{
     kernel::abi::{Body, Fields, Header},
     memory::nodes::Known,
     moved,
-    server::Server,
+    server::{Server, Work},
 };
 
 use super::{
@@ -59,7 +59,7 @@ impl Server {
         &self,
         header: &Header,
         mut fields: Fields<'_>,
-        body: &mut Body,
+        work: &mut Work,
     ) -> Result<(), Errno> {
         let mode = fields.u32()?;
         fields.skip(4)?;
@@ -69,7 +69,12 @@ impl Server {
         self.client
             .make_directory(named(directory, name), new, &mut PathText::new())
             .map_err(failed)?;
-        self.tell_made(directory, name, body)
+        let attr = self.stat(named(directory, name))?;
+        let (of, again) = ((directory, name), || self.stat(named(directory, name)));
+        let (attr, promise) = self.look_leased(header.thread, of, (attr, true), again)?;
+        work.promise = promise;
+        self.tell(&attr, directory, name, &mut work.body);
+        Ok(())
     }
 
     /// Regular files, pipes and sockets. What goes through the latter two is the kernel's, which
@@ -122,7 +127,11 @@ impl Server {
         // The kernel takes the file for a new one, and cuts nothing, even if somebody else has made
         // it since it looked.
         let flags = crate::operations::data::lasting(flags) | O_CREAT | flags & (O_EXCL | O_TRUNC);
-        let opened = self.open_named(header, name, flags, mode)?;
+        let submitted = self.submit_file((directory, name), flags, owner(header, mode));
+        let opened = match submitted {
+            Some(opened) => opened?,
+            None => self.open_named(header, name, flags, mode)?,
+        };
         self.tell(&opened.attr, directory, name, body);
         self.tell_opened(&opened, flags, body);
         Ok(())
@@ -213,6 +222,9 @@ impl Server {
 
     pub(super) fn unlink(&self, header: &Header, mut fields: Fields<'_>) -> Result<(), Errno> {
         let walk = named(FileId(header.node), fields.name()?);
+        if self.client.submit_removal(walk, false) {
+            return Ok(());
+        }
         self.client.unlink(walk, &mut PathText::new()).map_err(failed)
     }
 
@@ -222,6 +234,9 @@ impl Server {
         mut fields: Fields<'_>,
     ) -> Result<(), Errno> {
         let walk = named(FileId(header.node), fields.name()?);
+        if self.client.submit_removal(walk, true) {
+            return Ok(());
+        }
         self.client.remove_directory(walk, &mut PathText::new()).map_err(failed)
     }
 

@@ -21,3 +21,14 @@ pub struct TierWords {
     /// What follows is written with each request.
     pub padding: [AtomicU32; 12],
 }
+
+/// What a daemon has to know of the mounts of its node which an earlier one has leased names to.
+#[repr(C)]
+pub struct MountWords {
+    /// The second, by a clock that nobody sets, until which their kernels may believe names.
+    pub leases_until: AtomicU32,
+    /// So many mounts may have been told some.
+    pub known: AtomicU32,
+    /// The next word has a line of its own.
+    pub padding: AtomicU32,
+}

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 
 use mayfly_types::{
     FileId, SessionId, Timestamp,
-    limits::{NOTICE_MS, NOTICES_MAX},
+    limits::{LEASED_NAMES_MAX, NOTICE_MS, NOTICES_MAX},
 };
 use mayfly_wire::notices::Notice;
 
@@ -34,17 +34,38 @@ pub(crate) struct Mount {
     pub(crate) missed: bool,
     /// Too slow to be waited for.
     pub(crate) silent: bool,
+    /// Names that it is to forget: the directory, the file, the name.
+    pub(crate) names: VecDeque<(FileId, FileId, Vec<u8>)>,
+    /// Those that it was told to forget.
+    pub(crate) names_asked: Vec<(FileId, Vec<u8>)>,
+    /// It was told that anything may have changed, and has not come for more.
+    pub(crate) told_all: bool,
+    /// It has forgotten since what earlier daemons may have told it.
+    pub(crate) clean: bool,
+}
+
+/// What a mount is told.
+#[derive(Debug, Default)]
+pub(crate) struct News {
+    pub(crate) all: bool,
+    pub(crate) changes: Vec<Notice>,
+    pub(crate) names: Vec<(FileId, FileId, Vec<u8>)>,
 }
 
 impl Mount {
     /// Takes what is to be told.
-    pub(crate) fn take(&mut self) -> (bool, Vec<Notice>) {
+    pub(crate) fn take(&mut self) -> News {
         self.unanswered.append(&mut self.queued);
-        (std::mem::take(&mut self.missed), std::mem::take(&mut self.changes))
+        let names = self.names.drain(..self.names.len().min(LEASED_NAMES_MAX)).collect::<Vec<_>>();
+        self.names_asked
+            .extend(names.iter().map(|(directory, _, name)| (*directory, name.clone())));
+        self.told_all |= self.missed;
+        let all = std::mem::take(&mut self.missed);
+        News { all, changes: std::mem::take(&mut self.changes), names }
     }
 
     pub(crate) fn has_news(&self) -> bool {
-        self.missed || !self.queued.is_empty()
+        self.missed || !self.queued.is_empty() || !self.names.is_empty()
     }
 
     pub(crate) fn is_late(&self, now: Timestamp) -> bool {
@@ -89,6 +110,16 @@ impl Mounts {
     pub(crate) fn was_mapped(&mut self, file: FileId) -> bool {
         let at = self.mapped.iter().position(|mapped| *mapped == file);
         at.is_some_and(|at| self.mapped.remove(at).is_some())
+    }
+
+    /// Whether the mount may be leased names: it has forgotten what it was told earlier.
+    pub(crate) fn is_clean(&self, session: SessionId) -> bool {
+        self.all.get(&session).is_some_and(|mount| mount.clean && !mount.silent)
+    }
+
+    /// How many such mounts there are.
+    pub(crate) fn clean(&self) -> u32 {
+        self.all.values().filter(|mount| mount.clean).count() as u32
     }
 
     pub(crate) fn has(&self, session: SessionId) -> bool {
