@@ -19,8 +19,9 @@
 //!   leave to write its object. It is clean again when the keeper has said what the master copy is
 //!   then, and nothing was changed since the flush was begun.
 //! - Of a name, one thing at a time is done outside.
-//! - Nothing in such a directory is leased, delegated or read in the records: whoever wants to know
-//!   asks. So what was seen outside counts from the next request on.
+//! - No such directory is delegated. Processes read its records, and are leased its files, until
+//!   the time that stands in the record ([`seen`]). It is written with each look outside. Whoever
+//!   has a file open keeps what it had, however it was opened.
 
 pub(crate) mod fetched;
 pub(crate) mod flush;

@@ -13,7 +13,7 @@ mod step;
 mod tests;
 mod xattrs;
 
-pub use inode::{Content, DirectoryNode, Inode, Layout, Origin, Policy};
+pub use inode::{Content, DirectoryNode, Inode, Layout, Origin, Policy, Seen};
 pub use intent::{Intent, Member, Spread};
 pub use master::{Begun, Master};
 pub use part::{Part, PendingCut, Unlinked};

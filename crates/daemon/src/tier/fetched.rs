@@ -111,8 +111,8 @@ impl Shard {
         let origin = Origin { mtime, size_bytes, resident: true, ..origin };
         self.set_origin(inode, Some(origin));
         inode.residency = Master { ctime: attr.ctime, ..master }.encode();
+        self.saw(&mut located.inode, item.since_ms);
         self.save(&located)?;
-        self.tier.know_file(file, item.since_ms);
         Ok((seen, !inline))
     }
 }

@@ -64,7 +64,7 @@ impl Shard {
                 self.note_conflict(item, origin.source, copy)?;
                 // What was written since goes the same way later.
                 if !item.rewritten {
-                    self.give_up_copy(located, at, &attr)?;
+                    self.give_up_copy(located, at, (&attr, item.since_ms))?;
                 }
                 Ok(End::Conflict)
             }
@@ -82,8 +82,8 @@ impl Shard {
                 if !dirty {
                     self.forget_dirty(*file)?;
                 }
+                self.saw(&mut located.inode, item.since_ms);
                 self.save(&located)?;
-                self.tier.know_file(*file, item.since_ms);
                 Ok(End::Flushed)
             }
         }

@@ -79,6 +79,14 @@ impl Shard {
         Err(Fault::Outside(Box::new(wanted)))
     }
 
+    /// Whether names of the directory, through which a walk came, need not be looked at again. In
+    /// a directory without an origin there is none with one above.
+    pub(crate) fn stays_listed(&self, directory: FileId) -> bool {
+        !self.has_tier()
+            || self.tier.valid_ms.is_none()
+            || self.tier.directories.get(&directory) == Some(&Known::Plain)
+    }
+
     /// The attributes of the file are what they were outside lately.
     pub(crate) fn file_at_hand(&mut self, inode: &Inode) -> Outcome<()> {
         if inode.origin.is_none() || inode.links == 0 {

@@ -257,9 +257,9 @@ impl Shard {
         if done.more {
             return Ok(Served::Replied);
         }
-        let bytes = std::mem::take(&mut item.pieces);
+        let (bytes, at_ms) = (std::mem::take(&mut item.pieces), item.since_ms);
         let told = match done.status {
-            0 => Ending::Done { seen: Seen { attr: done.attr, same: done.same }, bytes },
+            0 => Ending::Done { seen: Seen { attr: done.attr, same: done.same, at_ms }, bytes },
             TIER_CONFLICT => Ending::Conflict { attr: done.attr, copy: bytes },
             status => Ending::Failed(errno_of(status)),
         };

@@ -72,4 +72,6 @@ pub(crate) struct Seen {
     pub(crate) attr: Attr,
     /// What was known before was so.
     pub(crate) same: bool,
+    /// Not before this, milliseconds.
+    pub(crate) at_ms: u64,
 }
