@@ -9,7 +9,7 @@ use mayfly_testkit::{Scratch, Turn};
 #[allow(dead_code, reason = "each suite uses a part of it")]
 mod bench;
 
-use bench::{Bench, LARGE_BYTES, is_possible, text};
+use bench::{Bench, LARGE_BYTES, accesses, is_possible, text};
 
 /// Looks at files again and again for as many seconds, in one process; prints how often.
 const LOOK: &str = "import os, sys, time
@@ -95,8 +95,10 @@ os.rmdir('plain/a')";
 const HOLDER: &str = "import os, sys, time
 for _ in range(20):
     open('small', 'rb').close()
-small, large = open('small', 'rb', 0), open('dir/large', 'rb', 0)
-large.read(10), small.read(3)
+small, large, part = (open(name, 'rb', 0) for name in ('small', 'dir/large', 'dir/part'))
+while large.read(1 << 20):
+    pass
+part.read(10), small.read(3)
 small.seek(0)
 os.close(os.open(sys.argv[1], os.O_CREAT | os.O_WRONLY, 0o644))
 while os.path.exists(sys.argv[1]):
@@ -108,6 +110,11 @@ count = 0
 while part := large.read(1 << 20):
     assert part == bytes((count + at) % 251 for at in range(len(part))), 'the large one'
     count += len(part)
+try:
+    part.read(10)
+    assert False, 'some bytes of one and some of another one'
+except OSError as error:
+    assert error.errno == 116, error
 print(count)";
 
 #[test]
@@ -122,6 +129,8 @@ fn who_reads_without_asking_sees_changes_outside_in_time_and_keeps_what_it_has_o
         let bench = Bench::start(&scratch, validate, &["--validate", validate])?;
         let flag = scratch.join(format!("flag-{validate}"));
         let (small, large) = (bench.outside.join("small"), bench.outside.join("dir/large"));
+        let part = bench.outside.join("dir/part");
+        fs::copy(&large, &part)?;
         let script = format!("cd \"$MAYFLY_MOUNT\"; {}", python(HOLDER, text(&flag)?));
         let told = std::thread::scope(|scope| -> Result<String> {
             let holder = scope.spawn(|| bench.instance.shell("holder", &script).run_ok());
@@ -130,13 +139,14 @@ fn who_reads_without_asking_sees_changes_outside_in_time_and_keeps_what_it_has_o
             }
             fs::write(&small, "changed outside\n")?;
             fs::write(&large, "changed, too\n")?;
+            fs::write(&part, "and the third\n")?;
             // Who looks sees it, after the time for which the old ones are believed.
             let wait = if validate == "always" { "true" } else { "sleep 1.1" };
             let look = format!(
-                "{wait}; cat small dir/large; stat -c %s small; ls -l dir/large | \
+                "{wait}; cat small dir/large dir/part; stat -c %s small; ls -l dir/large | \
                     awk '{{ print $5 }}'"
             );
-            bench.expect(&look, "changed outside\nchanged, too\n16\n13\n")?;
+            bench.expect(&look, "changed outside\nchanged, too\nand the third\n16\n13\n")?;
             fs::remove_file(&flag)?;
             let held = holder.join().expect("the holder does not panic")?;
             Ok(String::from_utf8_lossy(&held.stdout).into_owned())
@@ -172,4 +182,104 @@ for name in ('small', 'dir/large'):
     ensure!(bench.outside("small")? == "sXall\n");
     ensure!(fs::read(bench.outside.join("dir/large"))?[..3] == [0, b'X', 2]);
     bench.instance.stop()
+}
+
+/// A file was fetched as a whole, and the first byte came last.
+#[test]
+fn a_part_of_a_long_file_is_fetched_without_the_rest() -> Result<()> {
+    const LENGTH: usize = 64 << 20;
+    if !is_possible() {
+        return Ok(());
+    }
+    let _turn = Turn::take()?;
+    let scratch = Scratch::new("tier-parts")?;
+    for access in accesses() {
+        let name = format!("parts-{access}");
+        let bench = Bench::start(&scratch, &name, &["--access", access, "--validate", "1s"])?;
+        let bytes: Vec<u8> = (0..LENGTH).map(|at| (at % 251) as u8).collect();
+        fs::write(bench.outside.join("long"), &bytes)?;
+        let read = |at: usize| {
+            format!(
+                "import os
+long = os.open('long', os.O_RDONLY)
+assert os.pread(long, 1000, {at}) == bytes(at % 251 for at in range({at}, {at} + 1000))
+assert os.fstat(long).st_size == {LENGTH}"
+            )
+        };
+        bench.sh(&python(&read(40 << 20), ""))?;
+        bench.sh(&python(&read(10 << 20), ""))?;
+        let cached = bench.origin("cached_bytes")?;
+        ensure!((2000..4 << 20).contains(&cached), "{cached} bytes were fetched for 2000");
+        let sum = bench.sh("cksum < long")?;
+        ensure!(bench.origin("cached_bytes")? >= LENGTH as u64, "{}", bench.status()?);
+        let outside = std::process::Command::new("cksum")
+            .stdin(fs::File::open(bench.outside.join("long"))?)
+            .output()?;
+        ensure!(sum.as_bytes() == outside.stdout, "{sum}");
+        // It is one as any other from now on.
+        bench.sh("printf X | dd of=long bs=1 seek=5 conv=notrunc 2>/dev/null")?;
+        bench.instance.stop()?;
+        let back = fs::read(bench.outside.join("long"))?;
+        ensure!(back[5] == b'X' && back[6..] == bytes[6..] && back.len() == LENGTH);
+    }
+    Ok(())
+}
+
+#[test]
+fn nothing_is_lost_of_a_long_file_while_daemon_and_reader_go_on() -> Result<()> {
+    const LENGTH: usize = 96 << 20;
+    if !is_possible() {
+        return Ok(());
+    }
+    let _turn = Turn::take()?;
+    let scratch = Scratch::new("tier-parts-kills")?;
+    let bench = Bench::start(&scratch, "parts-kills", &["--validate", "1s"])?;
+    for name in ["one", "two", "three"] {
+        let bytes: Vec<u8> = (0..LENGTH).map(|at| (at % 241) as u8).collect();
+        fs::write(bench.outside.join(name), &bytes)?;
+    }
+    let read = python(
+        "import os, time
+for name in ('one', 'two', 'three'):
+    with open(name, 'rb', 0) as long:
+        count = 0
+        while part := long.read(1 << 20):
+            assert part == bytes((count + at) % 241 for at in range(len(part))), count
+            count += len(part)
+    assert count == 96 << 20, count",
+        "",
+    );
+    let kills = bench.instance.beside_kills(|| bench.sh(&read).map(drop))?;
+    ensure!(kills > 0, "nobody was killed");
+    ensure!(bench.origin("cached_bytes")? >= 3 * LENGTH as u64, "{}", bench.status()?);
+    bench.instance.command("fsck").run_ok()?;
+    bench.instance.stop()
+}
+
+#[test]
+fn more_than_there_is_room_for_is_read_by_turns() -> Result<()> {
+    if !is_possible() {
+        return Ok(());
+    }
+    let _turn = Turn::take()?;
+    let scratch = Scratch::new("tier-evict")?;
+    let bench = Bench::start(&scratch, "evict", &["--validate", "1s", "--capacity", "64M"])?;
+    for number in 0..16 {
+        fs::write(bench.outside.join(format!("set-{number}")), vec![number as u8; 8 << 20])?;
+    }
+    let read = "for turn in range(2):
+    for number in range(16):
+        with open(f'set-{number}', 'rb') as file:
+            assert file.read() == bytes([number]) * (8 << 20)
+with open('own', 'wb') as own:
+    own.write(b'x' * (24 << 20))";
+    bench.sh(&python(read, ""))?;
+    ensure!(bench.origin("cached_bytes")? < 64 << 20, "{}", bench.status()?);
+    bench.tier(&["evict"])?.run_ok()?;
+    ensure!(bench.origin("dirty_files")? == 1, "what is dirty stays: {}", bench.status()?);
+    bench.expect("head -c 3 set-3 | od -An -tu1", "   3   3   3\n")?;
+    bench.instance.command("fsck").run_ok()?;
+    bench.instance.stop()?;
+    ensure!(fs::metadata(bench.outside.join("own"))?.len() == 24 << 20);
+    Ok(())
 }

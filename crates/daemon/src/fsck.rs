@@ -202,10 +202,13 @@ impl Look {
         self.marks.contains(&(what, file, generation, shard))
     }
 
-    /// Whether an object is to go, as a shard of its node knows.
+    /// Whether an object is to go, or is being filled, as a shard of its node knows.
     fn is_doomed(&self, node: u32, id: ObjectId) -> bool {
         let mut here = node * self.shards..(node + 1) * self.shards;
-        here.any(|shard| self.is_marked(key::DOOMED, id.file, id.generation, shard))
+        here.any(|shard| {
+            let is_marked = |what| self.is_marked(what, id.file, id.generation, shard);
+            is_marked(key::DOOMED) || is_marked(key::CHUNKS)
+        })
     }
 
     /// A path for people, as far as it is known.

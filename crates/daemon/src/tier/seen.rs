@@ -306,11 +306,13 @@ impl Shard {
         if is_as_known(&located.inode, &master, attr) {
             return self.save(&located);
         }
-        let absent = is_absent(&located.inode);
-        if kind == FileKind::Symlink || !absent && self.is_in_use(&located.inode)? {
+        // Nobody gets some bytes of one and some of another one.
+        let has_bytes = !is_absent(&located.inode) || self.has_chunks(&located.inode)?;
+        if kind == FileKind::Symlink || has_bytes && self.is_in_use(&located.inode)? {
             self.forget_removed(at, (id, kind))?;
             return self.take_over_one(at, origin.source, entry);
         }
+        self.drop_chunks(&located.inode)?;
         self.doom_object(&located.inode)?;
         located.inode.content = Content::Inline(Vec::new());
         located.inode.blocks = 0;
@@ -323,7 +325,7 @@ impl Shard {
     }
 
     /// Whether somebody may be using the bytes of the file.
-    fn is_in_use(&mut self, inode: &Inode) -> Outcome<bool> {
+    pub(crate) fn is_in_use(&mut self, inode: &Inode) -> Outcome<bool> {
         let mapped = || object_of(inode).is_some_and(|object| !self.is_unmapped(object));
         if self.files.opens.file(inode.id).is_some() || inode.unsettled || mapped() {
             return Ok(true);
