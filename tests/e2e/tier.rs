@@ -2,144 +2,18 @@
 
 use std::{
     fs,
-    os::unix::fs::{MetadataExt, PermissionsExt, symlink},
+    os::unix::fs::MetadataExt,
     path::{Path, PathBuf},
     time::{Duration, Instant},
 };
 
 use anyhow::{Context, Result, bail, ensure};
-use mayfly_testkit::{Instance, Job, Scratch, Tree, Turn, binary, process, skip};
-use serde_json::Value;
+use mayfly_testkit::{Instance, Job, Scratch, Tree, Turn, binary, process};
 
-const PATIENCE: Duration = Duration::from_secs(60);
-/// More than a small file has.
-const LARGE_BYTES: usize = 3 << 20;
+#[path = "tier/bench.rs"]
+mod bench;
 
-/// Whether instances of this suite's environment can have an origin.
-fn is_possible() -> bool {
-    let is = |name: &str, usual: &str| {
-        std::env::var(name).map_or(true, |value| value.is_empty() || value == usual)
-    };
-    let possible = is("MAYFLY_SHARDS", "1") && is("MAYFLY_NODES", "");
-    if !possible {
-        skip::note("origins", "they are for one node and one shard so far");
-    }
-    possible
-}
-
-/// The ways in that this machine has.
-fn accesses() -> Vec<&'static str> {
-    if !skip::unless_mountable("origins through the mount") {
-        return vec!["preload"];
-    }
-    vec!["preload", "fuse"]
-}
-
-/// An instance that shows `outside`.
-struct Bench<'a> {
-    scratch: &'a Scratch,
-    outside: PathBuf,
-    instance: Instance<'a>,
-}
-
-fn text(path: &Path) -> Result<&str> {
-    path.to_str().context("a path of this suite is text")
-}
-
-/// A tree of each kind of file.
-fn plant(outside: &Path) -> Result<()> {
-    fs::create_dir_all(outside.join("dir/inner"))?;
-    fs::write(outside.join("small"), "small\n")?;
-    fs::write(outside.join("empty"), "")?;
-    let bytes: Vec<u8> = (0..LARGE_BYTES).map(|at| (at % 251) as u8).collect();
-    fs::write(outside.join("dir/large"), bytes)?;
-    fs::write(outside.join("dir/inner/program"), "#!/bin/sh\necho it runs\n")?;
-    fs::set_permissions(outside.join("dir/inner/program"), PermissionsExt::from_mode(0o751))?;
-    symlink("dir/inner/program", outside.join("link"))?;
-    let old = std::time::UNIX_EPOCH + Duration::new(1_000_000_000, 123_456_789);
-    fs::File::options().write(true).open(outside.join("small"))?.set_modified(old)?;
-    Ok(())
-}
-
-impl<'a> Bench<'a> {
-    fn start(scratch: &'a Scratch, name: &str, options: &[&str]) -> Result<Bench<'a>> {
-        let outside = scratch.join(format!("{name}-outside"));
-        if !outside.exists() {
-            plant(&outside)?;
-        }
-        let instance = Instance::named(scratch, name)?;
-        let mount = scratch.join(format!("{name}-mnt"));
-        let ro = if options.contains(&"ro") { ",ro" } else { "" };
-        let origin = format!("{}{ro}", text(&outside)?);
-        let options = options.iter().filter(|option| **option != "ro");
-        let start = instance.command("start").args(["--mount", text(&mount)?, "--origin", &origin]);
-        start.args(options).run_ok()?;
-        Ok(Bench { scratch, outside, instance })
-    }
-
-    /// What a script prints that works at the mount point.
-    fn sh(&self, script: &str) -> Result<String> {
-        let script = format!("cd \"$MAYFLY_MOUNT\" && {{ {script}\n}}");
-        let outcome = self.instance.shell("job", &script).deadline(PATIENCE).run_ok()?;
-        Ok(String::from_utf8_lossy(&outcome.stdout).into_owned())
-    }
-
-    fn expect(&self, script: &str, wanted: &str) -> Result<()> {
-        let got = self.sh(script)?;
-        ensure!(got == wanted, "{script}: {got:?}, not {wanted:?}");
-        Ok(())
-    }
-
-    fn tier(&self, arguments: &[&str]) -> Result<Job<'a>> {
-        let job = Job::new(self.scratch, "tier", binary::mayfly()?).arg_tier(arguments);
-        Ok(job.args(["--name", self.instance.name()]))
-    }
-
-    fn flush(&self) -> Result<String> {
-        let outcome = self.tier(&["flush"])?.run_ok()?;
-        Ok(String::from_utf8_lossy(&outcome.stderr).into_owned())
-    }
-
-    fn status(&self) -> Result<Value> {
-        let outcome = self.tier(&["status", "--json"])?.run_ok()?;
-        Ok(serde_json::from_slice(&outcome.stdout)?)
-    }
-
-    fn origin(&self, field: &str) -> Result<u64> {
-        let status = self.status()?;
-        status["origins"][0][field].as_u64().with_context(|| format!("no {field}: {status}"))
-    }
-
-    fn outside(&self, path: &str) -> Result<String> {
-        let read = fs::read_to_string(self.outside.join(path));
-        read.with_context(|| format!("{path} outside"))
-    }
-
-    /// The process that works outside.
-    fn keeper(&self) -> Result<u32> {
-        let daemon = self.instance.daemon_pid()?;
-        let supervisor = process::parent(daemon).context("the daemon has a parent")?;
-        let is_it = |pid: &u32| {
-            let line = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
-            process::parent(*pid) == Some(supervisor)
-                && line.split(|byte| *byte == 0).any(|word| word == b"__tier")
-        };
-        let all = fs::read_dir("/proc")?
-            .filter_map(|entry| entry.ok()?.file_name().to_str()?.parse::<u32>().ok());
-        all.collect::<Vec<_>>().into_iter().find(is_it).context("there is no keeper")
-    }
-}
-
-/// So that `mayfly tier …` reads as it is typed.
-trait TierArguments {
-    fn arg_tier(self, arguments: &[&str]) -> Self;
-}
-
-impl TierArguments for Job<'_> {
-    fn arg_tier(self, arguments: &[&str]) -> Self {
-        self.args(["tier"]).args(arguments)
-    }
-}
+use bench::{Bench, LARGE_BYTES, PATIENCE, accesses, is_possible, plant, text};
 
 #[test]
 fn a_tree_is_seen_as_it_is_and_its_bytes_are_fetched_when_they_are_read() -> Result<()> {

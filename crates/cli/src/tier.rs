@@ -1,9 +1,9 @@
 //! `mayfly tier`, and the flush before an instance ends.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use anyhow::{Result, ensure};
-use mayfly_deploy::{Config, Event, Flushed, flush_tier, path_inside, tier_state};
+use mayfly_deploy::{Config, Event, Flushed, evict_tier, flush_tier, path_inside, tier_state};
 
 use crate::{
     arguments::{Tier, TierFlush, TierStatus},
@@ -14,6 +14,7 @@ pub(crate) fn tier(wanted: &Tier) -> Result<()> {
     match wanted {
         Tier::Status(wanted) => status(wanted),
         Tier::Flush(wanted) => flush(wanted),
+        Tier::Evict(wanted) => evict(wanted),
     }
 }
 
@@ -51,14 +52,29 @@ fn told(event: &Event) -> String {
     }
 }
 
+/// The paths that are meant, from the root of the instance: everything when there are none.
+fn paths_inside(config: &Config, wanted: &TierFlush) -> Result<Vec<PathBuf>> {
+    if wanted.paths.is_empty() {
+        return Ok(vec![PathBuf::new()]);
+    }
+    wanted.paths.iter().map(|path| path_inside(config, path)).collect()
+}
+
+fn evict(wanted: &TierFlush) -> Result<()> {
+    let config = instances::running(&wanted.which.name())?;
+    let mut files = 0;
+    for path in paths_inside(&config, wanted)? {
+        files += evict_tier(&config, &path)?;
+    }
+    eprintln!("mayfly: the bytes of {files} files are gone from here");
+    Ok(())
+}
+
 fn flush(wanted: &TierFlush) -> Result<()> {
     let config = instances::running(&wanted.which.name())?;
     let mut all = Flushed::default();
-    let everything = [std::path::PathBuf::new()];
-    let paths: Vec<_> =
-        wanted.paths.iter().map(|path| path_inside(&config, path)).collect::<Result<_>>()?;
-    for path in if paths.is_empty() { &everything[..] } else { &paths } {
-        let flushed = flush_tier(&config, path, false)?;
+    for path in paths_inside(&config, wanted)? {
+        let flushed = flush_tier(&config, &path, false)?;
         all.files += flushed.files;
         all.conflicts += flushed.conflicts;
         all.failed += flushed.failed;

@@ -202,7 +202,8 @@ impl<T: Transport, D: Descriptors> Client<T, D> {
                 leased.take_into_use(regular.attr.id, flags, (directory, name));
                 let generation = leased.entry.generation.load(Relaxed);
                 let reference = OpenRef { index: leased.index, generation };
-                if !look.lasts() || !look.believes(regular.until) {
+                let until = regular.until.min(regular.opens_until);
+                if !look.lasts() || !look.believes(until) {
                     self.close_leased_or_made(reference);
                     return None;
                 }

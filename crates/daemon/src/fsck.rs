@@ -202,12 +202,12 @@ impl Look {
         self.marks.contains(&(what, file, generation, shard))
     }
 
-    /// Whether an object is to go, as a shard of its node knows, or may be of a file that is not
-    /// made yet.
+    /// Whether an object is to go, is being filled, or may be of a file that is not made yet, as a
+    /// shard of its node knows.
     fn is_doomed(&self, node: u32, id: ObjectId) -> bool {
         let mut here = node * self.shards..(node + 1) * self.shards;
         here.any(|shard| {
-            [key::DOOMED, key::PROMISED]
+            [key::DOOMED, key::PROMISED, key::CHUNKS]
                 .into_iter()
                 .any(|what| self.is_marked(what, id.file, id.generation, shard))
         })

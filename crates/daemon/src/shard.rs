@@ -225,6 +225,7 @@ impl Shard {
         } else {
             self.execute_submitted();
         }
+        self.make_room(&request);
         let mut to = Writer::new(body);
         self.files.in_doubt.runs(Some(caller));
         self.acts(Some(caller.session));

@@ -13,15 +13,19 @@
 //! - `note_dirty`: the bytes are about to be changed here; they go back later ([`flush`]).
 //!
 //! Invariants:
-//! - A file is here as a whole or not at all. What is not here has no bytes in its record, and no
-//!   object. The object that is being filled has the mark that removes it until it is the file's.
+//! - A file is here as a whole or is absent. What is absent has no bytes in its record, and no
+//!   object of its own. The object that is being filled has the mark that removes it until it is
+//!   the file's, or a record of the chunks that it has ([`chunks`]).
 //! - A file is dirty, durably, before a change of its bytes is acknowledged, and before anybody has
 //!   leave to write its object. It is clean again when the keeper has said what the master copy is
 //!   then, and nothing was changed since the flush was begun.
 //! - Of a name, one thing at a time is done outside.
-//! - Nothing in such a directory is leased, delegated or read in the records: whoever wants to know
-//!   asks. So what was seen outside counts from the next request on.
+//! - No such directory is delegated. Processes read its records, and are leased its files, until
+//!   the time that stands in the record ([`seen`]). It is written with each look outside. Whoever
+//!   has a file open keeps what it had, however it was opened.
 
+pub(crate) mod chunks;
+pub(crate) mod evict;
 pub(crate) mod fetched;
 pub(crate) mod flush;
 pub(crate) mod gates;

@@ -8,6 +8,7 @@
 
 pub mod crowd;
 pub mod fsck;
+pub mod outside;
 mod records;
 mod several;
 mod slow;

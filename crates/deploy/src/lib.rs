@@ -45,4 +45,6 @@ pub use status::activity::{Activity, Usage};
 pub use status::{Counted, Depth, Report, State, report, report_in};
 pub use supervisor::control;
 pub use supervisor::launch::{Lifeline, SUPERVISE, launch};
-pub use tier::{Event, Flushed, OriginState, TierState, flush_tier, path_inside, tier_state};
+pub use tier::{
+    Event, Flushed, OriginState, TierState, evict_tier, flush_tier, path_inside, tier_state,
+};

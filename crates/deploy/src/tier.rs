@@ -13,7 +13,9 @@ use mayfly_transport_shm::Attachment;
 use mayfly_types::Errno;
 use mayfly_wire::{
     TierAsk,
-    tier::{TIER_FLUSH_LAST, TIER_FLUSH_NOW, TIER_STATUS, TierNote, TierSource, unpacked},
+    tier::{
+        TIER_EVICT, TIER_FLUSH_LAST, TIER_FLUSH_NOW, TIER_STATUS, TierNote, TierSource, unpacked,
+    },
 };
 use serde::Serialize;
 
@@ -176,6 +178,16 @@ pub fn flush_tier(config: &Config, path: &Path, last: bool) -> Result<Flushed> {
         sleep(PAUSE);
     }
     Ok(flushed)
+}
+
+/// Frees the space of what can be fetched again, of the instance or below a path of it; of how many
+/// files.
+///
+/// # Errors
+/// When the daemon does not answer.
+pub fn evict_tier(config: &Config, path: &Path) -> Result<u64> {
+    ensure!(!config.options.origins.is_empty(), "{:?} has no --origin", config.name);
+    Ok(ask(config, &attached(config)?, TIER_EVICT, path).context("nothing is freed")?.flushed)
 }
 
 /// The path of a file of the instance from its root.

@@ -58,6 +58,8 @@ pub const PENDING_CREATE: u8 = b'C';
 pub const DIRTY: u8 = b'V';
 /// First byte of the note that a request of a lane changes names outside.
 pub const THROUGH: u8 = b'J';
+/// First byte of the record of which chunks of a file are here, while not all are.
+pub const CHUNKS: u8 = b'Y';
 /// First byte of the note of a copy that was written beside its master copy.
 pub const CONFLICT: u8 = b'K';
 
@@ -217,6 +219,21 @@ pub fn doomed(file: FileId, generation: u32) -> Vec<u8> {
 #[must_use]
 pub fn promised(ring: usize) -> [u8; 9] {
     numbered(PROMISED, FileId(ring as u64))
+}
+
+/// Key of the record of which chunks of `file` its object of that generation has, while it is not
+/// the file's yet.
+#[must_use]
+pub fn chunks(file: FileId, generation: u32) -> Vec<u8> {
+    let mut key = numbered(CHUNKS, file).to_vec();
+    key.extend_from_slice(&generation.to_be_bytes());
+    key
+}
+
+/// The object that such a key is about.
+#[must_use]
+pub fn split_chunks(key: &[u8]) -> Option<(FileId, u32)> {
+    split_generation(CHUNKS, key)
 }
 
 /// Key of the mark that parts of generation `generation` of `file` are to be removed.

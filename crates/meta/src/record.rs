@@ -3,6 +3,7 @@
 //! Every record starts with a byte that names its form and version. Decoding takes any bytes: a
 //! record that does not make sense is [`StoreError::Corrupt`], never a panic.
 
+mod chunks;
 mod inode;
 mod intent;
 mod master;
@@ -13,7 +14,8 @@ mod step;
 mod tests;
 mod xattrs;
 
-pub use inode::{Content, DirectoryNode, Inode, Layout, Origin, Policy};
+pub use chunks::Chunks;
+pub use inode::{Content, DirectoryNode, Inode, Layout, Origin, Policy, Seen};
 pub use intent::{Intent, Member, Spread};
 pub use master::{Begun, Master};
 pub use part::{Part, PendingCut, Unlinked};

@@ -3,6 +3,8 @@
 
 #[path = "records/listing.rs"]
 mod listing;
+#[path = "records/origins.rs"]
+mod origins;
 #[path = "records/part.rs"]
 mod part;
 #[path = "records/readers.rs"]

@@ -1,7 +1,8 @@
 //! What a record tells of its file, as far as stat wants to know.
 //!
-//! `meta::record` has the whole of it. A record that has more than usual in the middle (a master
-//! copy, a residency map) is left to the daemon.
+//! `meta::record` has the whole of it. A record that has more than usual in the middle (a residency
+//! map) is left to the daemon. Of a file that has an origin the record says until when it is
+//! believed ([`Seen`]).
 
 use mayfly_types::{
     Attr, BLOCK_BYTES, DIRECTORY_BYTES, FileId, FileKind, Timestamp, inline_blocks,
@@ -12,11 +13,26 @@ use crate::Unsure;
 const PLAIN: u8 = 0x11;
 const FUSED: u8 = 0x12;
 const OWN: u8 = 0x21;
-/// Flag of an inode.
+/// Flags of an inode.
 const UNSETTLED: u8 = 1;
+const UNLISTED: u8 = 2;
+/// What the first byte about an origin is of a file that has one, besides its flags.
+const ORIGIN: u8 = 2;
+const RESIDENT: u8 = 1;
 
 /// What tells is in the first bytes of a record, in eights.
-pub const RECORD_CHUNKS: usize = 14;
+pub const RECORD_CHUNKS: usize = 16;
+
+/// What the record of a file that has an origin says of that.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Seen {
+    /// All bytes are here.
+    pub resident: bool,
+    /// Until when its attributes are believed, by the processors' counter.
+    pub until: u64,
+    /// Of a directory: the same of its names.
+    pub names_until: u64,
+}
 
 /// What a dentry's record says.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -24,7 +40,7 @@ pub enum Dentry {
     /// The inode has a record of its own.
     Plain(FileId, FileKind),
     /// The inode is in the dentry.
-    Fused(Attr),
+    Fused(Attr, Option<Seen>),
 }
 
 /// Bytes of a record, from the front.
@@ -79,7 +95,10 @@ pub fn of_dentry(record: &[u8]) -> Result<Dentry, Unsure> {
             let kind = from.kind()?;
             Ok(Dentry::Plain(FileId(from.u64()?), kind))
         }
-        Some((&FUSED, body)) => attributes(body).map(Dentry::Fused),
+        Some((&FUSED, body)) => {
+            let Taken { attr, seen, .. } = take_with(&mut Take(body), 0)?;
+            Ok(Dentry::Fused(attr, seen))
+        }
         _ => Err(Unsure),
     }
 }
@@ -96,15 +115,25 @@ pub(crate) fn plain(record: &[u8]) -> Result<Option<FileId>, Unsure> {
     }
 }
 
+/// An inode that has a record of its own.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Own {
+    /// Its attributes.
+    pub attr: Attr,
+    /// What is known of its origin, if it has one.
+    pub seen: Option<Seen>,
+    /// It is a directory, and nobody has looked yet which names it has.
+    pub unlisted: bool,
+}
+
 /// From the record of an inode of its own.
 ///
 /// # Errors
 /// [`Unsure`].
-pub fn of_inode(record: &[u8]) -> Result<Attr, Unsure> {
-    match record.split_first() {
-        Some((&OWN, body)) => attributes(body),
-        _ => Err(Unsure),
-    }
+pub fn of_inode(record: &[u8]) -> Result<Own, Unsure> {
+    let Some((&OWN, body)) = record.split_first() else { return Err(Unsure) };
+    let Taken { attr, flags, seen, .. } = take_with(&mut Take(body), UNLISTED)?;
+    Ok(Own { attr, seen, unlisted: flags & UNLISTED != 0 })
 }
 
 /// Identity and type from the beginning of a dentry's record.
@@ -134,15 +163,11 @@ pub(crate) fn peek(record: &[u8]) -> Result<(FileId, FileKind), Unsure> {
 pub(crate) fn of_directory(record: &[u8]) -> Result<(Attr, FileId), Unsure> {
     let Some((&OWN, body)) = record.split_first() else { return Err(Unsure) };
     let mut from = Take(body);
-    let attr = take_attributes(&mut from)?;
+    let attr = take_with(&mut from, 0)?.attr;
     if attr.kind != FileKind::Directory {
         return Err(Unsure);
     }
     Ok((attr, FileId(from.u64()?)))
-}
-
-fn attributes(body: &[u8]) -> Result<Attr, Unsure> {
-    take_attributes(&mut Take(body))
 }
 
 /// Where the record of a regular file says that its bytes are.
@@ -163,6 +188,7 @@ pub(crate) struct RegularRecord {
     pub(crate) unsettled: bool,
     /// The inode is in the dentry.
     pub(crate) fused: bool,
+    pub(crate) seen: Option<Seen>,
 }
 
 /// From the beginning of the record of a regular file whose bytes are in it, or in one object.
@@ -175,22 +201,19 @@ pub(crate) fn of_regular(record: &[u8]) -> Result<RegularRecord, Unsure> {
         return Err(Unsure);
     }
     let mut from = Take(body);
-    let Taken { attr, flags, generation } = take_with(&mut from, UNSETTLED)?;
+    let Taken { attr, flags, generation, seen } = take_with(&mut from, UNSETTLED)?;
     // What comes last says whether the bytes are in an object.
     let content = record.len().checked_sub(from.0.len()).ok_or(Unsure)?;
     let place = match content.checked_sub(1).and_then(|at| record.get(at)) {
         _ if attr.kind != FileKind::Regular => return Err(Unsure),
+        // The bytes are elsewhere.
+        _ if seen.is_some_and(|seen| !seen.resident) => return Err(Unsure),
         Some(0) if u64::from(from.u32()?) == attr.size_bytes => Place::Record(content + 4),
         Some(1) if generation != 0 => Place::Object(generation),
         _ => return Err(Unsure),
     };
-    Ok(RegularRecord { attr, place, unsettled: flags & UNSETTLED != 0, fused: *form == FUSED })
-}
-
-/// As far as the attributes go. Any flag leads to the daemon: an object that is being written knows
-/// better, a directory may have to be fetched.
-fn take_attributes(from: &mut Take<'_>) -> Result<Attr, Unsure> {
-    take_with(from, 0).map(|taken| taken.attr)
+    let (unsettled, fused) = (flags & UNSETTLED != 0, *form == FUSED);
+    Ok(RegularRecord { attr, place, unsettled, fused, seen })
 }
 
 /// What stands before the content.
@@ -199,9 +222,11 @@ struct Taken {
     flags: u8,
     /// Of the latest object.
     generation: u32,
+    seen: Option<Seen>,
 }
 
-/// As far as the attributes go, of an inode that has no other flags than these.
+/// As far as the attributes go, of an inode that has no other flags than these. Any other leads to
+/// the daemon: an object that is being written knows better.
 fn take_with(from: &mut Take<'_>, known: u8) -> Result<Taken, Unsure> {
     let id = FileId(from.u64()?);
     let kind = from.kind()?;
@@ -215,8 +240,9 @@ fn take_with(from: &mut Take<'_>, known: u8) -> Result<Taken, Unsure> {
     let (atime, mtime, ctime, btime) = (from.time()?, from.time()?, from.time()?, from.time()?);
     // The layout and the replica.
     let _layout: [u8; 9] = from.array()?;
-    // A master copy, a residency map.
-    if (from.u8()?, from.u8()?) != (0, 0) {
+    let seen = take_seen(from)?;
+    // A residency map.
+    if from.u8()? != 0 {
         return Err(Unsure);
     }
     match kind {
@@ -232,5 +258,16 @@ fn take_with(from: &mut Take<'_>, known: u8) -> Result<Taken, Unsure> {
     }
     let attr =
         Attr { id, kind, mode, links, uid, gid, size_bytes, blocks, atime, mtime, ctime, btime };
-    Ok(Taken { attr, flags, generation })
+    Ok(Taken { attr, flags, generation, seen })
+}
+
+fn take_seen(from: &mut Take<'_>) -> Result<Option<Seen>, Unsure> {
+    match from.u8()? {
+        0 => Ok(None),
+        form @ ORIGIN..=5 => {
+            let resident = (form - ORIGIN) & RESIDENT != 0;
+            Ok(Some(Seen { resident, until: from.u64()?, names_until: from.u64()? }))
+        }
+        _ => Err(Unsure),
+    }
 }

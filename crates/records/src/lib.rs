@@ -31,9 +31,9 @@ mod small;
 mod walk;
 pub mod way;
 
-pub use attributes::{Dentry, RECORD_CHUNKS, of_dentry, of_inode};
+pub use attributes::{Dentry, Own, RECORD_CHUNKS, Seen, of_dentry, of_inode};
 pub use list::{Entry, directory, list};
-pub use search::{KEY_BYTES_MAX, Runs, Source, get};
+pub use search::{KEY_BYTES_MAX, Origins, Runs, Source, get};
 pub use small::{Bytes, Reached, Regular, SMALL_NAME_BYTES_MAX, find_again, reach};
 pub use walk::{Found, Question, is_still, look, version};
 

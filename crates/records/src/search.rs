@@ -34,9 +34,9 @@ pub trait Source {
         true
     }
 
-    /// Whether names may be there that no record has, in directories that have an origin.
-    fn has_origins(&self) -> bool {
-        false
+    /// Whether directories may have an origin, where names may be that no record has.
+    fn origins(&self) -> Origins {
+        Origins::None
     }
 
     /// What the processors' counter says.
@@ -51,6 +51,17 @@ pub trait Source {
 
     /// Remembers that a way leads to `directory` until the counter says so.
     fn remember(&self, _way: Way<'_>, _directory: FileId, _until: u64) {}
+}
+
+/// How long what was seen of an origin is believed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Origins {
+    /// There are none.
+    None,
+    /// As long as the records say.
+    Until,
+    /// Once it was seen, for ever.
+    ForEver,
 }
 
 /// A key and its beginning as a number.
@@ -377,6 +388,16 @@ impl Runs {
             *skip -= skipped;
             Some((at as usize + skipped, bytes as usize - skipped))
         })
+    }
+
+    /// The first `count` bytes, or as many as there are.
+    pub(crate) fn up_to(mut self, count: u64) -> Runs {
+        let mut left = u32::try_from(count).unwrap_or(u32::MAX);
+        for (_, bytes) in &mut self.0 {
+            *bytes = (*bytes).min(left);
+            left -= *bytes;
+        }
+        self
     }
 
     /// The same without the first `count` bytes.

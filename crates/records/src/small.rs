@@ -10,7 +10,9 @@ use crate::{
     attributes::{self, RECORD_CHUNKS, RegularRecord, of_regular, plain},
     key,
     search::{KEY_BYTES_MAX, Place, Runs, Source, find},
-    walk::{Last, Question, find_dentry, find_remembered, is_whole, settled, to_last},
+    walk::{
+        Last, Question, believed_until, find_dentry, find_remembered, is_whole, settled, to_last,
+    },
 };
 
 /// Longest name under which a small file is looked for, bytes.
@@ -42,6 +44,9 @@ pub struct Regular {
     /// Not to be believed from here on, by the processors' counter; [`u64::MAX`] for a file that is
     /// at home here.
     pub until: u64,
+    /// Until when it may be opened without asking, by the processors' counter: of a file that has
+    /// an origin. Who has it open keeps what it had.
+    pub opens_until: u64,
 }
 
 /// What a path leads to.
@@ -77,7 +82,8 @@ pub fn reach<'a, S: Source>(source: &S, question: Question<'a>) -> Result<Reache
         let record = record(&place)?;
         match plain(record.as_flattened())? {
             None => {
-                let found = regular(&place, 0, of_regular(record.as_flattened())?, version)?;
+                let found =
+                    regular((source, &place), 0, of_regular(record.as_flattened())?, version)?;
                 Ok(Reached::Regular(found, directory, name))
             }
             Some(id) => Ok(Reached::Regular(own(source, id, version)?, FileId::NONE, b"")),
@@ -103,7 +109,7 @@ pub fn find_again<S: Source>(
                     && found.attr.id == id
                     && found.fused
                 {
-                    return regular(&place, 0, found, version);
+                    return regular((source, &place), 0, found, version);
                 }
             } else if let Ok(found) = of_others(source, directory, name, version)
                 && found.attr.id == id
@@ -129,7 +135,7 @@ fn of_others<S: Source>(
     }
     // Its object is not here.
     let attributes::Place::Record(_) = found.place else { return Err(Unsure) };
-    let found = regular(&file.place, key::REMEMBERED_BYTES, found, version)?;
+    let found = regular((source, &file.place), key::REMEMBERED_BYTES, found, version)?;
     Ok(Regular { until: file.until, ..found })
 }
 
@@ -146,27 +152,32 @@ fn own<S: Source>(source: &S, id: FileId, version: u64) -> Result<Regular, Unsur
     if found.fused || found.attr.id != id {
         return Err(Unsure);
     }
-    regular(&place, 0, found, version)
+    regular((source, &place), 0, found, version)
 }
 
 /// The file whose record begins at `record_at` of what stands at the place.
 fn regular<S: Source>(
-    entry: &Place<'_, S>,
+    (source, entry): (&S, &Place<'_, S>),
     record_at: usize,
     found: RegularRecord,
     version: u64,
 ) -> Result<Regular, Unsure> {
-    let RegularRecord { attr, place, unsettled, .. } = found;
+    let RegularRecord { attr, place, unsettled, seen, .. } = found;
     let bytes = match place {
         attributes::Place::Object(generation) => Bytes::Object { generation, settled: !unsettled },
         attributes::Place::Record(_) if unsettled => return Err(Unsure),
         attributes::Place::Record(content_at) => {
-            let runs = entry.runs()?.behind(record_at + content_at);
+            let mut runs = entry.runs()?.behind(record_at + content_at);
+            if seen.is_some() {
+                // More about the origin stands behind them.
+                runs = runs.up_to(attr.size_bytes);
+            }
             if runs.bytes() as u64 != attr.size_bytes {
                 return Err(Unsure);
             }
             Bytes::Runs(runs)
         }
     };
-    Ok(Regular { version, attr, bytes, until: u64::MAX })
+    let opens_until = believed_until(source, seen.map(|seen| seen.until));
+    Ok(Regular { version, attr, bytes, until: u64::MAX, opens_until })
 }

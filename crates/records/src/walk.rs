@@ -9,10 +9,10 @@ use mayfly_types::{
 
 use crate::{
     Unsure,
-    attributes::{Dentry, RECORD_CHUNKS, of_dentry, of_inode},
+    attributes::{Dentry, Own, RECORD_CHUNKS, Seen, of_dentry, of_inode},
     key::{self, PLACE_BYTES},
     page::{MOVES_AT, VERSION_AT},
-    search::{KEY_BYTES_MAX, Place, Source, find, get},
+    search::{KEY_BYTES_MAX, Origins, Place, Source, find, get},
     way::Way,
 };
 
@@ -81,13 +81,40 @@ fn walk<S: Source>(source: &S, version: u64, question: Question<'_>) -> Result<F
     }
 }
 
-/// Whether all names of a directory are in these records. It is there, too, where that had to be
-/// looked up.
-pub(crate) fn is_whole<S: Source>(source: &S, directory: FileId) -> Result<bool, Unsure> {
-    if source.has_origins() {
-        // The record of one that has an origin is not certain.
-        inode(source, directory)?;
+/// Until when what was seen of an origin is believed, if the record says so: that of a file without
+/// one at any time.
+pub(crate) fn believed_until<S: Source>(source: &S, until: Option<u64>) -> u64 {
+    match (source.origins(), until) {
+        (_, None) | (Origins::ForEver, _) => u64::MAX,
+        (Origins::Until, Some(until)) => until,
+        (Origins::None, Some(_)) => 0,
     }
+}
+
+fn believe<S: Source>(source: &S, until: Option<u64>) -> Result<(), Unsure> {
+    let until = believed_until(source, until);
+    if until == u64::MAX || source.now() < until { Ok(()) } else { Err(Unsure) }
+}
+
+fn until(seen: Option<Seen>) -> Option<u64> {
+    seen.map(|seen| seen.until)
+}
+
+/// Whether all names of a directory are in these records. It is there, too, where that had to be
+/// looked up, and its names are as they are outside.
+pub(crate) fn is_whole<S: Source>(source: &S, directory: FileId) -> Result<bool, Unsure> {
+    if source.origins() != Origins::None {
+        let Own { seen, unlisted, .. } = own(source, directory)?;
+        if unlisted {
+            return Err(Unsure);
+        }
+        believe(source, seen.map(|seen| seen.names_until))?;
+    }
+    is_unspread(source, directory)
+}
+
+/// Whether nothing of a directory is at other shards.
+fn is_unspread<S: Source>(source: &S, directory: FileId) -> Result<bool, Unsure> {
     Ok(source.has_all()
         || find(source, &key::numbered(key::INODE, directory))?.is_some()
             && find(source, &key::numbered(key::SPREAD, directory))?.is_none())
@@ -241,7 +268,7 @@ pub(crate) fn find_remembered<'a, S: Source>(
 fn remembered_file<S: Source>(source: &S, directory: FileId, name: &[u8]) -> Result<Attr, Unsure> {
     let file = find_remembered(source, directory, name)?;
     match of_dentry(file.record())? {
-        Dentry::Fused(attr) if attr.id == file.id => Ok(attr),
+        Dentry::Fused(attr, None) if attr.id == file.id => Ok(attr),
         _ => Err(Unsure),
     }
 }
@@ -259,13 +286,16 @@ fn next<'a>(rest: &mut &'a [u8]) -> Option<&'a [u8]> {
 /// link leads, is the daemon's affair.
 fn end<S: Source>(source: &S, dentry: Dentry, follow: bool, slash: bool) -> Result<Attr, Unsure> {
     let attr = match dentry {
-        Dentry::Fused(attr) => attr,
+        Dentry::Fused(attr, seen) => {
+            believe(source, until(seen))?;
+            attr
+        }
         Dentry::Plain(id, _) => inode(source, id)?,
     };
     let directory = attr.kind == FileKind::Directory;
     let link = attr.kind == FileKind::Symlink;
     // A spread directory has links and times at other shards, too.
-    let partly = directory && !is_whole(source, attr.id)?;
+    let partly = directory && !is_unspread(source, attr.id)?;
     if link && follow || slash && !directory || partly { Err(Unsure) } else { Ok(attr) }
 }
 
@@ -304,10 +334,17 @@ fn find_name<'a, S: Source>(
 }
 
 fn end_at_directory<S: Source>(source: &S, id: FileId) -> Result<Attr, Unsure> {
-    if is_whole(source, id)? { inode(source, id) } else { Err(Unsure) }
+    if is_unspread(source, id)? { inode(source, id) } else { Err(Unsure) }
 }
 
+/// Attributes that are believed.
 fn inode<S: Source>(source: &S, id: FileId) -> Result<Attr, Unsure> {
+    let Own { attr, seen, .. } = own(source, id)?;
+    believe(source, until(seen))?;
+    Ok(attr)
+}
+
+fn own<S: Source>(source: &S, id: FileId) -> Result<Own, Unsure> {
     let mut record = [[0; 8]; RECORD_CHUNKS];
     let count = get(source, &key::numbered(key::INODE, id), &mut record)?.ok_or(Unsure)?;
     of_inode(&record.as_flattened()[..count])

@@ -1,14 +1,35 @@
 //! Names of which something is being done.
 //!
 //! A daemon has one thing at a time done of a name. When it dies, what it has given goes on, and
-//! the next daemon may give the same: that waits here.
+//! the next daemon may give the same: that waits here. Of a file it has several parts fetched at a
+//! time. Those of one object wait for all that earlier daemons gave of it; the upper half of an
+//! item's number says which daemon gave it.
 
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
-use mayfly_wire::{TierItem, tier::TIER_RENAME};
+use mayfly_wire::{
+    TierItem,
+    tier::{TIER_CHUNKS, TIER_RENAME},
+};
 
-/// An origin, and a path there.
-type Name = (u32, Vec<u8>);
+/// An origin, and a path there; or an object, and the daemon that had it filled.
+#[derive(Clone, PartialEq, Eq)]
+enum Name {
+    Outside(u32, Vec<u8>),
+    Object(u32, Vec<u8>),
+}
+
+impl Name {
+    /// Whether this waits for the end of what is done of the other one.
+    fn waits_for(&self, other: &Name) -> bool {
+        match (self, other) {
+            (Name::Object(daemon, object), Name::Object(earlier, same)) => {
+                object == same && earlier < daemon
+            }
+            _ => self == other,
+        }
+    }
+}
 
 #[derive(Default)]
 pub(crate) struct BusyNames {
@@ -29,12 +50,18 @@ impl BusyNames {
 
     /// Waits until nothing is done of the names that the item is about.
     pub(crate) fn take(&self, item: &TierItem<'_>) -> Busy<'_> {
-        let mut wanted = vec![(item.source, item.path.to_vec())];
-        if item.what == TIER_RENAME {
-            wanted.push((item.source, item.other.to_vec()));
-        }
+        let wanted = match item.what {
+            TIER_CHUNKS => vec![Name::Object((item.number >> 32) as u32, item.other.to_vec())],
+            TIER_RENAME => [item.path, item.other]
+                .map(|path| Name::Outside(item.source, path.to_vec()))
+                .to_vec(),
+            _ => vec![Name::Outside(item.source, item.path.to_vec())],
+        };
         let mut busy = self.lock();
-        while wanted.iter().any(|name| busy.contains(name)) {
+        let is_busy = |busy: &[Name]| {
+            wanted.iter().any(|name| busy.iter().any(|other| name.waits_for(other)))
+        };
+        while is_busy(&busy) {
             busy = self.freed.wait(busy).unwrap_or_else(PoisonError::into_inner);
         }
         busy.extend(wanted.iter().cloned());
@@ -44,7 +71,14 @@ impl BusyNames {
 
 impl Drop for Busy<'_> {
     fn drop(&mut self) {
-        self.all.lock().retain(|name| !self.names.contains(name));
+        let mut busy = self.all.lock();
+        for name in &self.names {
+            // Others of this daemon may have the same object.
+            if let Some(at) = busy.iter().position(|other| other == name) {
+                busy.swap_remove(at);
+            }
+        }
+        drop(busy);
         self.all.freed.notify_all();
     }
 }
@@ -67,6 +101,8 @@ mod tests {
             other,
             bytes: b"",
             which: 0,
+            start: 0,
+            end: 0,
             known: NO_ATTR,
             attr: NO_ATTR,
         }
@@ -88,6 +124,29 @@ mod tests {
             drop(names.take(&item(TIER_FLUSH, b"another", b"")));
             assert!(told.recv_timeout(Duration::from_millis(50)).is_err(), "it did not wait");
             drop(first);
+            told.recv_timeout(Duration::from_secs(10)).unwrap();
+        });
+    }
+    #[test]
+    fn parts_of_an_object_wait_for_what_earlier_daemons_gave_of_it_and_for_nothing_else() {
+        let names = BusyNames::default();
+        let part = |daemon: u64, object| TierItem {
+            number: daemon << 32 | 1,
+            ..item(TIER_CHUNKS, b"path", object)
+        };
+        let (first, second) = (names.take(&part(1, b"a")), names.take(&part(1, b"a")));
+        drop(names.take(&part(2, b"b")));
+        drop(names.take(&item(TIER_FLUSH, b"path", b"")));
+        let (done, told) = mpsc::channel();
+        thread::scope(|scope| {
+            let (names, part) = (&names, &part);
+            scope.spawn(move || {
+                drop(names.take(&part(2, b"a")));
+                done.send(()).unwrap();
+            });
+            drop(first);
+            assert!(told.recv_timeout(Duration::from_millis(50)).is_err(), "it did not wait");
+            drop(second);
             told.recv_timeout(Duration::from_secs(10)).unwrap();
         });
     }

@@ -69,7 +69,14 @@ fn large(file: &mut File, object: &Path, attr: Attr) -> Result<Option<Outcome>, 
 /// As the daemon makes one.
 fn create_object(object: &Path) -> std::io::Result<File> {
     let mut options = std::fs::OpenOptions::new();
-    options.write(true).create(true).truncate(true).mode(0o700);
+    create_in(options.write(true).create(true).truncate(true).mode(0o700), object)
+}
+
+/// Opens an object with these options, and makes the directory for it if there is none.
+pub(crate) fn create_in(
+    options: &mut std::fs::OpenOptions,
+    object: &Path,
+) -> std::io::Result<File> {
     match options.open(object) {
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
             let parent = object.parent().ok_or(error)?;

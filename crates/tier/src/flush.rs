@@ -227,6 +227,8 @@ mod tests {
                 other: b"",
                 bytes,
                 which: 0,
+                start: 0,
+                end: 0,
                 known,
                 attr,
             };

@@ -17,8 +17,9 @@ use mayfly_types::{
 use mayfly_wire::{
     TierDone, TierItem, TierWork,
     tier::{
-        TIER_CHECK, TIER_CREATE, TIER_FETCH, TIER_FLUSH, TIER_LOOK, TIER_MAKE_DIRECTORY,
-        TIER_REMOVE, TIER_REMOVE_DIRECTORY, TIER_RENAME, TIER_SET_ATTR, TIER_SYMLINK,
+        TIER_CHECK, TIER_CHUNKS, TIER_CREATE, TIER_FETCH, TIER_FLUSH, TIER_LOOK,
+        TIER_MAKE_DIRECTORY, TIER_REMOVE, TIER_REMOVE_DIRECTORY, TIER_RENAME, TIER_SET_ATTR,
+        TIER_SYMLINK,
     },
 };
 use rustix::{
@@ -29,7 +30,9 @@ use rustix::{
 
 use crate::{
     busy::BusyNames,
-    bytes, flush, names,
+    bytes,
+    chunks::{self, OpenFiles},
+    flush, names,
     outcome::Outcome,
     place::{Place, open_root},
 };
@@ -60,6 +63,7 @@ struct Keeper {
     roots: Vec<OwnedFd>,
     origins: Origins,
     names: BusyNames,
+    open: OpenFiles,
 }
 
 /// Works for the daemon until `stop` hangs up. Calls `ready` when it has begun.
@@ -84,6 +88,7 @@ pub fn keep(origins: &Origins, stop: impl AsFd, ready: impl FnOnce()) -> Result<
         roots,
         origins: origins.clone(),
         names: BusyNames::default(),
+        open: OpenFiles::default(),
     });
     let (served, serving) = pipe_with(PipeFlags::CLOEXEC)?;
     let serving = Arc::new(serving);
@@ -124,7 +129,8 @@ struct Owned {
 
 impl Owned {
     fn of(item: TierItem<'_>) -> Owned {
-        let TierItem { number, source, what, again, file, which, known, attr, .. } = item;
+        let TierItem { number, source, what, again, file, which, .. } = item;
+        let TierItem { start, end, known, attr, .. } = item;
         let (path, other, bytes) = (item.path.to_vec(), item.other.to_vec(), item.bytes.to_vec());
         let empty = (&b""[..], &b""[..], &b""[..]);
         let item = TierItem {
@@ -137,6 +143,8 @@ impl Owned {
             other: empty.1,
             bytes: empty.2,
             which,
+            start,
+            end,
             known,
             attr,
         };
@@ -171,6 +179,7 @@ impl Keeper {
             TIER_LOOK => names::look(&place, &item.known),
             TIER_CHECK => names::check(&place),
             TIER_FETCH => bytes::fetch(&place, &self.object(item)?),
+            TIER_CHUNKS => chunks::fetch(&self.open, &place, item, &self.object(item)?),
             TIER_FLUSH => flush::flush(&place, item, &self.origins.objects, &self.origins.notes),
             TIER_CREATE => names::create(&place, item),
             TIER_MAKE_DIRECTORY => names::make_directory(&place, item),
@@ -223,7 +232,9 @@ impl Keeper {
 
     /// Nobody knows of an object that was filled for an earlier daemon.
     fn undo(&self, item: &TierItem<'_>) {
-        if item.what == TIER_FETCH
+        // Of an object that has chunks the next daemon knows, unless there was none yet.
+        let makes = item.what == TIER_CHUNKS && item.which != 0;
+        if (item.what == TIER_FETCH || makes)
             && let Ok(object) = self.object(item)
         {
             remove(&object);

@@ -16,6 +16,7 @@
 
 mod busy;
 mod bytes;
+mod chunks;
 mod flush;
 mod keeper;
 mod names;

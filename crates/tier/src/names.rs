@@ -180,6 +180,8 @@ mod tests {
             other: b"to",
             bytes: b"",
             which: 0,
+            start: 0,
+            end: 0,
             known: place.attr().unwrap_or(NO_ATTR),
             attr: NO_ATTR,
         };

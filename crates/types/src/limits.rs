@@ -143,6 +143,22 @@ pub const TIER_ITEMS_MAX: usize = 65_536;
 pub const TIER_ITEM_SECONDS: u64 = 240;
 /// The deadline of requests in an instance with an origin, seconds: a file is fetched as a whole.
 pub const TIER_DEADLINE_SECONDS: u64 = 300;
+/// A share of an instance's capacity: it is kept free by taking away what can be fetched again.
+pub const TIER_RESERVE_SHARE: u64 = 16;
+/// Longest file of an origin that is fetched as a whole, bytes. Others are fetched by chunks.
+pub const TIER_WHOLE_BYTES_MAX: u64 = 1 << 20;
+/// Shortest chunk, bytes: a power of two. A file has as many chunks as are allowed, at most.
+pub const TIER_CHUNK_BYTES_MIN: u64 = 128 << 10;
+/// Most chunks of a file; a bit for each is in a record.
+pub const TIER_CHUNKS_MAX: u64 = 32_768;
+/// Chunks that are fetched at once for one item, at most.
+pub const TIER_RUN_CHUNKS_MAX: u64 = 16;
+/// Items that are under way for one file to be read from ahead.
+pub const TIER_AHEAD_ITEMS_MAX: usize = 4;
+/// How far ahead of a reader chunks are fetched, at most.
+pub const TIER_AHEAD_CHUNKS_MAX: u64 = TIER_RUN_CHUNKS_MAX * TIER_AHEAD_ITEMS_MAX as u64;
+/// Files of which is kept in mind how they are read.
+pub const TIER_STREAMS_MAX: usize = 4096;
 /// Directories, and files, of which is kept in mind when they were last seen outside.
 pub const TIER_KNOWN_MAX: usize = 1 << 20;
 /// Longest listing of a directory outside, packed, bytes.

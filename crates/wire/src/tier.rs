@@ -33,6 +33,10 @@ pub const TIER_RENAME: u32 = 10;
 /// Changes attributes; `which` are `SET_*`.
 pub const TIER_SET_ATTR: u32 = 11;
 
+/// Bytes of a file from `start` to `end`, to the object `other`, which is made with `which` 1. If
+/// the master copy is another one than is known, nothing is written.
+pub const TIER_CHUNKS: u32 = 12;
+
 wire_struct! {
     /// See [`crate::Op::TierWork`]. Such a request has no deadline.
     TierWork {}
@@ -54,6 +58,8 @@ wire_struct! {
         other: &'a [u8],
         bytes: &'a [u8],
         which: u32,
+        start: u64,
+        end: u64,
         /// What is known of the master copy; of kind [`FileKind::Fifo`] when nothing is.
         known: Attr,
         /// What it is to have.
@@ -89,6 +95,8 @@ pub const TIER_STATUS: u32 = 0;
 pub const TIER_FLUSH_NOW: u32 = 1;
 /// The same, before the end: nobody uses the files any more.
 pub const TIER_FLUSH_LAST: u32 = 2;
+/// Bytes go that can be fetched again; [`TierTold::flushed`] says of how many files.
+pub const TIER_EVICT: u32 = 3;
 
 wire_struct! {
     /// See [`crate::Op::TierAsk`]. `path` from the root of the instance; empty: everything.

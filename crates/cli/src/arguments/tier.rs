@@ -40,6 +40,9 @@ pub(crate) enum Tier {
     Status(TierStatus),
     /// Write back what was changed
     Flush(TierFlush),
+    /// Free the space of files that can be fetched again: not of those that were changed and not
+    /// written back, are open or mapped, or are small
+    Evict(TierFlush),
 }
 
 #[derive(Debug, Args)]

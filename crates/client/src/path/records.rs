@@ -8,7 +8,7 @@
 use core::sync::atomic::Ordering::{Acquire, Relaxed};
 
 use mayfly_records::{
-    Found, Question, Source, Unsure, directory, list, look,
+    Found, Origins, Question, Source, Unsure, directory, list, look,
     page::{PAGE_BYTES, PLACES_AT},
     way::Way,
 };
@@ -36,7 +36,7 @@ pub(crate) struct View<'a> {
     bytes: usize,
     ways: &'a Ways,
     has_all: bool,
-    has_origins: bool,
+    origins: Origins,
 }
 
 impl View<'_> {
@@ -72,8 +72,8 @@ impl Source for View<'_> {
     }
 
     #[inline]
-    fn has_origins(&self) -> bool {
-        self.has_origins
+    fn origins(&self) -> Origins {
+        self.origins
     }
 
     fn now(&self) -> u64 {
@@ -109,8 +109,12 @@ impl Records {
             shown = followed.reach(bytes);
         }
         let has_all = head.nodes.load(Relaxed) == 1 && head.shards.load(Relaxed) == 1;
-        let has_origins = head.tier.origins.load(Relaxed) != 0;
-        Some(View { shown, bytes, ways: &self.ways, has_all, has_origins })
+        let origins = match (head.tier.origins.load(Relaxed), head.tier.for_ever.load(Relaxed)) {
+            (0, _) => Origins::None,
+            (_, 0) => Origins::Until,
+            _ => Origins::ForEver,
+        };
+        Some(View { shown, bytes, ways: &self.ways, has_all, origins })
     }
 
     /// The file that a path names, if that is certain. Where only what this process makes is

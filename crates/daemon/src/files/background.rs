@@ -156,7 +156,7 @@ impl Shard {
     }
 
     /// Reads in the pool.
-    pub(super) fn start_read(
+    pub(crate) fn start_read(
         &mut self,
         caller: Caller,
         object: ObjectId,

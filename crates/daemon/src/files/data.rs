@@ -35,6 +35,7 @@ use crate::{
     namespace::state::inode::Located,
     shard::Shard,
     striping::file_tail::undo_tail,
+    tier::gates::is_by_chunks,
 };
 
 /// An access time older than this is renewed by a read, as `relatime` does.
@@ -52,6 +53,9 @@ impl Shard {
             return Err(Errno::EBADF.into());
         }
         let mut located = self.load_open(open.id)?;
+        if is_by_chunks(&located.inode) {
+            return self.read_chunks(caller, &located.inode, read, to);
+        }
         self.bytes_at_hand(&located.inode)?;
         if located.inode.layout.striped {
             return self.read_striped(caller, &located.inode, read, to);

@@ -154,6 +154,7 @@ impl Shard {
         if self.leases.delegations.by_directory.contains_key(&directory)
             || !self.is_whole_here(directory)
             || self.has_remembered_names(directory)
+            || self.source_of(directory)?.is_some()
         {
             return Ok(0);
         }

@@ -132,8 +132,8 @@ impl Shard {
         walk: &Walk<'_>,
         made: Option<FileId>,
     ) -> Outcome<()> {
-        if self.has_tier() {
-            // Names may have to be changed outside.
+        if self.source_of(directory)?.is_some() {
+            // Names are changed outside.
             return Ok(());
         }
         if self.config.durability != Durability::Process || !self.may_delegate(caller, directory) {
@@ -291,7 +291,7 @@ impl Shard {
             return Ok(());
         }
         let parent = self.load_own(streak.directory)?.directory()?.parent;
-        if !self.is_whole_here(parent) {
+        if !self.is_whole_here(parent) || self.source_of(parent)?.is_some() {
             return Ok(());
         }
         if self.load_parent(parent)?.entries() > NAMES_AT_ONCE {
@@ -431,10 +431,15 @@ impl Shard {
         if second == FOR_EVER {
             return u64::MAX;
         }
+        self.cycles_at_ns(i128::from(second) * 1_000_000_000)
+    }
+
+    /// The same of a moment in nanoseconds.
+    pub(crate) fn cycles_at_ns(&self, moment_ns: i128) -> u64 {
         // In this order: a thread that is kept from its processor in between errs to the safe side.
         let (before, now) = (cycles(), self.clock.elapsed());
-        let left_ns =
-            i128::from(second - now.seconds) * 1_000_000_000 - i128::from(now.nanoseconds);
+        let now_ns = i128::from(now.seconds) * 1_000_000_000 + i128::from(now.nanoseconds);
+        let left_ns = moment_ns - now_ns;
         let rate = self.node.head.cycles_ns.load(Relaxed);
         let left = u128::try_from(left_ns).unwrap_or_default() << 32;
         let left = left.checked_div(u128::from(rate)).unwrap_or_default();

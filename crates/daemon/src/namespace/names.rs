@@ -101,7 +101,7 @@ impl Shard {
         let outside = self.change_at_origin((place.directory, &place.name), change)?;
         let id = self.add_directory(&place, parent, owner)?;
         if let Some((source, seen)) = outside {
-            self.adopt_directory(id, source, &seen.attr, false)?;
+            self.adopt_directory(id, source, seen, false)?;
         }
         let kind = (place.directory, FileKind::Directory);
         self.consider_delegating(caller, kind, &make.walk, Some(id))?;
@@ -142,7 +142,7 @@ impl Shard {
         let id = self.new_id(&place)?;
         let mut inode = self.new_inode(id, owner, content, parent.layout());
         if let Some((source, seen)) = outside {
-            self.adopt(&mut inode, source, &place, (&seen.attr, true));
+            self.adopt(&mut inode, source, &place, (seen, true));
         }
         self.add_fused(&place, parent, &inode)?;
         self.consider_delegating(caller, (place.directory, FileKind::Symlink), &symlink.at, None)?;

@@ -204,7 +204,7 @@ impl Shard {
         let id = self.new_id(&place)?;
         let mut inode = self.new_inode(id, owner, Content::Inline(Vec::new()), parent.layout());
         if let Some((source, seen)) = outside {
-            self.adopt(&mut inode, source, &place, (&seen.attr, true));
+            self.adopt(&mut inode, source, &place, (seen, true));
         }
         self.add_fused(&place, parent, &inode)?;
         let attr = self.attr_from(&inode, None, &MemberFacts::default())?;

@@ -126,6 +126,7 @@ impl Shard {
                     if is_last
                         && let Some((start, way)) = progress.way
                         && way.count > known
+                        && self.stays_listed(progress.directory)
                     {
                         let path = (start, &progress.path[..range.start]);
                         self.namespace.cache.tread(path, progress.directory, way);
@@ -147,7 +148,7 @@ impl Shard {
     /// shards, a name that is another one's may be believed for a time only.
     fn go_ahead(&self, progress: &mut Progress<'_>) -> usize {
         let start = progress.directory;
-        if !self.place.alone || self.has_tier() || !matches!(progress.path, Cow::Borrowed(_)) {
+        if !self.place.alone || !matches!(progress.path, Cow::Borrowed(_)) {
             return 0;
         }
         let known = self.namespace.cache.trodden(start, &progress.path);

@@ -1,4 +1,4 @@
-//! Bytes that are fetched: all of a file at once.
+//! Bytes that are fetched: all of a file at once, that is not too long for that.
 //!
 //! The keeper fills an object that has the mark which removes it; when all is there, the object
 //! becomes the file's in one transaction with the attributes that the bytes belong to. So whoever
@@ -7,7 +7,7 @@
 
 use mayfly_meta::{
     key,
-    record::{Content, Master, Origin},
+    record::{Content, Inode, Master, Origin},
 };
 use mayfly_object::ObjectId;
 use mayfly_types::{BLOCK_BYTES, Errno, FileId, FileKind, limits::INLINE_BYTES_MAX};
@@ -26,21 +26,28 @@ use crate::{
 impl Shard {
     /// The object that a file is fetched into, if it is no small one.
     pub(crate) fn object_to_fetch(&mut self, file: FileId, at: &At) -> Outcome<ObjectId> {
+        let size_bytes = self.load_cached(file, at)?.inode.size_bytes;
+        self.make_room_for(size_bytes);
         let mut located = self.load_cached(file, at)?;
-        let size_bytes = located.inode.size_bytes;
         self.check_room()?;
         if !self.find_room(size_bytes)? {
             return Err(Errno::ENOSPC.into());
         }
-        let mut generation = located.inode.generation + 1;
-        // The removal of an older one may still be under way.
-        while self.store.get(&key::doomed(file, generation))?.is_some() {
-            generation += 1;
-        }
+        let generation = self.next_generation(&located.inode)?;
         located.inode.generation = generation;
         self.save(&located)?;
         self.store.put(&key::doomed(file, generation), &[1])?;
         Ok(ObjectId { file, generation })
+    }
+
+    /// The number of an object that the file never had.
+    pub(crate) fn next_generation(&mut self, inode: &Inode) -> Outcome<u32> {
+        let mut generation = inode.generation + 1;
+        // The removal of an older one may still be under way.
+        while self.store.get(&key::doomed(inode.id, generation))?.is_some() {
+            generation += 1;
+        }
+        Ok(generation)
     }
 
     /// The keeper has fetched the bytes of a file.
@@ -111,8 +118,8 @@ impl Shard {
         let origin = Origin { mtime, size_bytes, resident: true, ..origin };
         self.set_origin(inode, Some(origin));
         inode.residency = Master { ctime: attr.ctime, ..master }.encode();
+        self.saw(&mut located.inode, item.since_ms);
         self.save(&located)?;
-        self.tier.know_file(file, item.since_ms);
         Ok((seen, !inline))
     }
 }

@@ -64,7 +64,7 @@ impl Shard {
                 self.note_conflict(item, origin.source, copy)?;
                 // What was written since goes the same way later.
                 if !item.rewritten {
-                    self.give_up_copy(located, at, &attr)?;
+                    self.give_up_copy(located, at, (&attr, item.since_ms))?;
                 }
                 Ok(End::Conflict)
             }
@@ -82,8 +82,8 @@ impl Shard {
                 if !dirty {
                     self.forget_dirty(*file)?;
                 }
+                self.saw(&mut located.inode, item.since_ms);
                 self.save(&located)?;
-                self.tier.know_file(*file, item.since_ms);
                 Ok(End::Flushed)
             }
         }
@@ -101,8 +101,11 @@ impl Shard {
 
     /// Something could not be done outside, and nobody but people may want to know.
     pub(crate) fn note_failure(&mut self, item: &Item, errno: Errno) {
-        let told = matches!(item.work, Work::Flush { .. } | Work::Wanted(Wanted::Fetch(..)));
-        let Some(at) = item.names().into_iter().next().filter(|_| told) else { return };
+        let at = match &item.work {
+            Work::Flush { at, .. }
+            | Work::Wanted(Wanted::Fetch(_, at) | Wanted::Chunks(_, at, _)) => at.clone(),
+            Work::Wanted(_) => return,
+        };
         if let Ok((source, path)) = self.path_at_origin(&at) {
             let errno = errno.raw() as u32;
             self.tier.note(Note { source, errno, path, copy: Vec::new() });
@@ -144,10 +147,13 @@ impl Shard {
         };
         let over: Vec<_> = self.tier.flushes.extract_if(.., done).collect();
         for flush in over {
+            // What is clean now may go.
+            self.tier.evict_again_ms = 0;
+            let Some(caller) = flush.caller else { continue };
             match self.tier_report(&flush) {
-                Ok(body) => self.answer_after_commit(flush.caller, 0, body),
+                Ok(body) => self.answer_after_commit(caller, 0, body),
                 Err(errno) => {
-                    self.answer_after_commit(flush.caller, errno.raw() as u32, Vec::new());
+                    self.answer_after_commit(caller, errno.raw() as u32, Vec::new());
                 }
             }
         }

@@ -6,7 +6,7 @@ use mayfly_meta::{
     key,
     record::{Content, Inode, Master, Origin},
 };
-use mayfly_types::{Errno, FileId, FileKind};
+use mayfly_types::{Errno, FileId, FileKind, limits::TIER_WHOLE_BYTES_MAX};
 
 use crate::{
     fault::{Fault, Outcome},
@@ -35,6 +35,11 @@ pub(crate) fn bytes_here(kind: FileKind, origin: &Origin) -> u64 {
 /// Whether the inode stands for bytes that are not here.
 pub(crate) fn is_absent(inode: &Inode) -> bool {
     inode.kind() == FileKind::Regular && inode.origin.is_some_and(|origin| !origin.resident)
+}
+
+/// Whether a file is fetched by chunks.
+pub(crate) fn is_by_chunks(inode: &Inode) -> bool {
+    is_absent(inode) && inode.size_bytes > TIER_WHOLE_BYTES_MAX
 }
 
 impl Shard {
@@ -79,6 +84,14 @@ impl Shard {
         Err(Fault::Outside(Box::new(wanted)))
     }
 
+    /// Whether names of the directory, through which a walk came, need not be looked at again. In
+    /// a directory without an origin there is none with one above.
+    pub(crate) fn stays_listed(&self, directory: FileId) -> bool {
+        !self.has_tier()
+            || self.tier.valid_ms.is_none()
+            || self.tier.directories.get(&directory) == Some(&Known::Plain)
+    }
+
     /// The attributes of the file are what they were outside lately.
     pub(crate) fn file_at_hand(&mut self, inode: &Inode) -> Outcome<()> {
         if inode.origin.is_none() || inode.links == 0 {
@@ -106,6 +119,9 @@ impl Shard {
         if inode.links == 0 {
             // It was removed outside before anybody had read it.
             return Err(Errno::ESTALE.into());
+        }
+        if is_by_chunks(inode) {
+            return self.all_chunks_at_hand(inode);
         }
         let wanted = Wanted::Fetch(inode.id, self.place_at_origin(inode)?);
         match self.was_done(&wanted) {
@@ -163,6 +179,7 @@ impl Shard {
 
     /// All bytes of the file are about to go, whether they are here or not.
     pub(crate) fn note_dirty_whole(&mut self, located: &mut Located) -> Outcome<()> {
+        self.drop_chunks(&located.inode)?;
         let inode = &mut located.inode;
         if let Some(origin) = inode.origin.filter(|_| is_absent(inode)) {
             inode.size_bytes = 0;
@@ -260,6 +277,7 @@ impl Shard {
         self.tier.files.remove(&inode.id);
         self.tier.directories.remove(&inode.id);
         let absent = is_absent(inode);
+        self.drop_chunks(inode)?;
         self.set_origin(inode, None);
         if absent {
             inode.origin = Some(origin);

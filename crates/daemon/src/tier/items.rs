@@ -24,12 +24,16 @@ use crate::{
     api::Caller,
     fault::{Outcome, Served},
     files::state::background::encoded,
+    log,
     namespace::state::inode::Located,
-    shard::{Shard, state::task::Task},
+    shard::{
+        Shard,
+        state::{run::Run, task::Task},
+    },
     tier::{
         gates::master_of,
         state::item::{Item, Work},
-        state::wanted::{At, Change, Seen, Wanted},
+        state::wanted::{At, Change, Run as Chunks, Seen, Wanted},
     },
 };
 
@@ -44,6 +48,9 @@ impl Shard {
     /// Puts a task aside until something was done outside.
     pub(crate) fn wait_for_origin(&mut self, task: Task, wanted: Wanted) -> Result<(), Errno> {
         let run = std::mem::take(&mut self.run);
+        if let Wanted::Chunks(file, at, chunks) = wanted {
+            return self.wait_for_chunks((task, run), file, &at, chunks);
+        }
         let in_the_way = match &wanted {
             Wanted::Look(directory) => self.tier.looks.get(directory).copied(),
             Wanted::Change(at, Change::Rename { to, .. }) => {
@@ -79,6 +86,37 @@ impl Shard {
         Ok(())
     }
 
+    fn wait_for_chunks(
+        &mut self,
+        (task, run): (Task, Run),
+        file: FileId,
+        at: &At,
+        chunks: Chunks,
+    ) -> Result<(), Errno> {
+        let found = self.fetch_of(file, at, chunks.first);
+        let (number, has_it) = match found {
+            Some(found) => found,
+            None if self.tier.items.len() >= TIER_ITEMS_MAX => return Err(Errno::EAGAIN),
+            None => match self.begin_chunks(file, at, chunks).map_err(|fault| fault.errno())? {
+                Some(number) => (number, true),
+                None => {
+                    self.run_later(task, run);
+                    return Ok(());
+                }
+            },
+        };
+        if let Some(item) = self.tier.items.get_mut(&number) {
+            item.waiting.push((task, run, has_it));
+        }
+        self.tier.hurry(number);
+        if let Err(fault) = self.fetch_behind(file, at, chunks) {
+            // Nobody waits for what comes behind. A store that has failed fails the commit.
+            log::warn("tier", format_args!("nothing is read ahead: {}", fault.errno()));
+        }
+        self.hand_out_items();
+        Ok(())
+    }
+
     /// A request changes names outside; whether it may have done so before.
     fn note_change(&mut self, caller: Caller, names: Vec<At>) -> Result<bool, Errno> {
         let begun = self.tier.begun.remove(&(caller.session, caller.lane));
@@ -105,7 +143,7 @@ impl Shard {
             return;
         }
         self.tier.keeper_ended(session);
-        self.tier.flushes.retain(|flush| flush.caller.session != session);
+        self.tier.flushes.retain(|flush| flush.caller.is_none_or(|of| of.session != session));
         for lane in 0..LANES as u32 {
             self.change_is_known(Caller { session, lane, request_id: 0 });
         }
@@ -123,7 +161,7 @@ impl Shard {
     /// Hands out what there is to do.
     pub(crate) fn hand_out_items(&mut self) {
         while !self.tier.idle.is_empty()
-            && let Some(number) = self.tier.queue.pop_front()
+            && let Some(number) = self.tier.next()
         {
             match self.encode_item(number) {
                 Ok(body) => {
@@ -157,6 +195,7 @@ impl Shard {
         let item = self.tier.items.get_mut(&number).ok_or(Errno::ESTALE)?;
         item.path.clone_from(&path);
         let (what, again, object, work) = (item.what(), item.again, item.object, item.work.clone());
+        let makes_object = item.makes_object;
         let mut told = TierItem {
             number,
             source,
@@ -167,6 +206,8 @@ impl Shard {
             other: b"",
             bytes: b"",
             which: 0,
+            start: 0,
+            end: 0,
             known: NO_ATTR,
             attr: NO_ATTR,
         };
@@ -181,6 +222,14 @@ impl Shard {
             Work::Wanted(Wanted::Check(file, at) | Wanted::Fetch(file, at)) => {
                 told.file = *file;
                 told.known = known_of(&self.load_cached(*file, at)?)?;
+                other = object.map_or_else(Vec::new, |object| object.path().into_bytes());
+            }
+            Work::Wanted(Wanted::Chunks(file, at, run)) => {
+                let located = self.load_cached(*file, at)?;
+                told.file = *file;
+                told.known = known_of(&located)?;
+                (told.start, told.end) = self.bytes_of_run(&located.inode, *run)?;
+                told.which = u32::from(makes_object);
                 other = object.map_or_else(Vec::new, |object| object.path().into_bytes());
             }
             Work::Flush { file, at, .. } => {
@@ -257,9 +306,9 @@ impl Shard {
         if done.more {
             return Ok(Served::Replied);
         }
-        let bytes = std::mem::take(&mut item.pieces);
+        let (bytes, at_ms) = (std::mem::take(&mut item.pieces), item.since_ms);
         let told = match done.status {
-            0 => Ending::Done { seen: Seen { attr: done.attr, same: done.same }, bytes },
+            0 => Ending::Done { seen: Seen { attr: done.attr, same: done.same, at_ms }, bytes },
             TIER_CONFLICT => Ending::Conflict { attr: done.attr, copy: bytes },
             status => Ending::Failed(errno_of(status)),
         };
@@ -308,6 +357,9 @@ impl Shard {
             }
             (Work::Wanted(Wanted::Check(file, at)), told) => self.checked(*file, at, item, told),
             (Work::Wanted(Wanted::Fetch(file, at)), told) => self.fetched(*file, at, item, told),
+            (Work::Wanted(Wanted::Chunks(file, at, run)), told) => {
+                self.chunks_fetched((*file, at, *run), item, told)
+            }
             (Work::Wanted(Wanted::Change(..)), Ending::Done { seen, .. }) => Ok(End::Seen(seen)),
             (Work::Wanted(_), Ending::Conflict { .. }) => Err(Errno::EPROTO.into()),
             (Work::Wanted(_), Ending::Failed(errno)) => Err(errno.into()),

@@ -1,5 +1,7 @@
 //! The directories that show origins, when a daemon begins.
 
+use std::sync::atomic::Ordering::Relaxed;
+
 use mayfly_meta::{
     Scan, key,
     record::{Begun, BirthKey, Dentry, Inode, Master, Origin},
@@ -60,7 +62,9 @@ impl Shard {
             })
             .collect();
         self.tier.valid_ms = valid_ms;
+        self.node.head.tier.for_ever.store(u32::from(valid_ms.is_none()), Relaxed);
         self.tier.last = u64::from(self.counters().restarts) << 32;
+        self.take_up_chunks()?;
         self.take_up_dirty()?;
         self.take_up_changes()?;
         self.take_up_conflicts()?;
@@ -88,7 +92,7 @@ impl Shard {
         let mut located = self.load_own(directory)?;
         if located.inode.origin.is_none() {
             let mtime = Timestamp::default();
-            let origin = Origin { source, mtime, size_bytes: 0, resident: false, dirty: false };
+            let origin = Origin { source, mtime, ..Origin::default() };
             located.inode.origin = Some(origin);
             located.inode.residency = Master::default().encode();
             located.inode.unlisted = true;

@@ -1,11 +1,9 @@
 //! What people are told of the tier, and ask of it.
 
-use std::collections::VecDeque;
-
 use mayfly_types::{Errno, FileId, limits::TRANSFER_BYTES_MAX};
 use mayfly_wire::{
     TierAsk, TierTold, Writer,
-    tier::{TIER_FLUSH_LAST, TIER_FLUSH_NOW, TIER_STATUS, TierNote, TierSource, pack},
+    tier::{TIER_EVICT, TIER_FLUSH_LAST, TIER_FLUSH_NOW, TIER_STATUS, TierNote, TierSource, pack},
 };
 
 use crate::{
@@ -20,6 +18,11 @@ use crate::{
     },
 };
 
+/// The names of a path.
+fn names_of(path: &[u8]) -> impl Iterator<Item = &[u8]> {
+    path.split(|byte| *byte == b'/').filter(|name| !name.is_empty())
+}
+
 impl Shard {
     pub(crate) fn tier_ask(
         &mut self,
@@ -27,18 +30,16 @@ impl Shard {
         ask: &TierAsk<'_>,
         to: &mut Writer<'_>,
     ) -> Outcome<Served> {
-        let mut flush = Flush {
-            caller,
-            last: ask.what == TIER_FLUSH_LAST,
-            todo: VecDeque::new(),
-            items: Vec::new(),
-            flushed: 0,
-            failed: 0,
-            conflicts: 0,
-            left: 0,
-        };
+        let last = ask.what == TIER_FLUSH_LAST;
+        let mut flush = Flush { caller: Some(caller), last, ..Flush::default() };
         match ask.what {
             TIER_STATUS => {
+                to.put(&self.tier_report(&flush)?)?;
+                return Ok(Served::Replied);
+            }
+            TIER_EVICT => {
+                let path: Vec<Vec<u8>> = names_of(ask.path).map(<[u8]>::to_vec).collect();
+                flush.flushed = self.evict(&path, u64::MAX)?;
                 to.put(&self.tier_report(&flush)?)?;
                 return Ok(Served::Replied);
             }
@@ -59,8 +60,7 @@ impl Shard {
     /// Whether a dirty file is what a path of the instance names, or is below it.
     fn is_at_or_below(&mut self, file: FileId, path: &[u8]) -> Outcome<bool> {
         let Some(birth) = self.tier.dirty.get(&file).cloned() else { return Ok(false) };
-        let wanted: Vec<&[u8]> =
-            path.split(|byte| *byte == b'/').filter(|name| !name.is_empty()).collect();
+        let wanted: Vec<&[u8]> = names_of(path).collect();
         if wanted.is_empty() {
             return Ok(true);
         }
@@ -69,7 +69,7 @@ impl Shard {
         Ok(names.len() >= wanted.len() && names.iter().zip(&wanted).all(|(name, to)| name == to))
     }
 
-    fn names_from_root(&mut self, at: &At) -> Outcome<Vec<Vec<u8>>> {
+    pub(crate) fn names_from_root(&mut self, at: &At) -> Outcome<Vec<Vec<u8>>> {
         let (mut directory, mut names) = (at.0, vec![at.1.clone()]);
         while directory != FileId::ROOT {
             let located = self.load_own(directory)?;
@@ -108,7 +108,7 @@ impl Shard {
             }
         }
         let fetches = self.tier.items.values().filter_map(|item| match &item.work {
-            Work::Wanted(Wanted::Fetch(_, at)) => Some(at.clone()),
+            Work::Wanted(Wanted::Fetch(_, at) | Wanted::Chunks(_, at, _)) => Some(at.clone()),
             _ => None,
         });
         for at in fetches.collect::<Vec<_>>() {

@@ -37,6 +37,16 @@ use crate::{
     },
 };
 
+/// A name that was seen outside.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Entry<'a> {
+    pub(crate) attr: &'a Attr,
+    /// Where a symbolic link leads.
+    pub(crate) target: &'a [u8],
+    /// Not before this, milliseconds.
+    pub(crate) at_ms: u64,
+}
+
 /// A name that is here.
 type Here = (Vec<u8>, FileId, FileKind);
 
@@ -122,9 +132,48 @@ impl Shard {
             located.inode.unlisted = false;
             self.save(&located)?;
         }
-        self.tier.know_directory(directory, Known::At(item.since_ms));
-        self.tier.know_file(directory, item.since_ms);
-        Ok(())
+        let mut located = self.load_own(directory)?;
+        self.saw(&mut located.inode, seen.at_ms);
+        self.saw_names(&mut located.inode, seen.at_ms);
+        self.save(&located)
+    }
+
+    /// The attributes were seen outside. The caller saves the inode.
+    pub(crate) fn saw(&mut self, inode: &mut Inode, at_ms: u64) {
+        let until = self.seen_until(at_ms);
+        if let Some(origin) = &mut inode.origin {
+            origin.seen.until = until;
+            self.tier.know_file(inode.id, at_ms);
+        }
+    }
+
+    /// The same of the names of a directory.
+    fn saw_names(&mut self, inode: &mut Inode, at_ms: u64) {
+        let names_until = self.seen_until(at_ms);
+        if let Some(origin) = &mut inode.origin {
+            origin.seen.names_until = names_until;
+            self.tier.know_directory(inode.id, Known::At(at_ms));
+        }
+    }
+
+    /// The names of the directory are looked at before they are believed once more.
+    fn distrust_names(&mut self, directory: FileId) -> Outcome<()> {
+        self.tier.directories.remove(&directory);
+        let mut located = self.load_own(directory)?;
+        let Some(origin) = &mut located.inode.origin else { return Ok(()) };
+        origin.seen.names_until = 0;
+        self.save(&located)
+    }
+
+    /// Until when those who ask nobody believe what was seen then. What is believed for ever needs
+    /// no time.
+    fn seen_until(&self, at_ms: u64) -> u64 {
+        match self.tier.valid_ms {
+            None | Some(0) => 0,
+            Some(valid_ms) => {
+                self.cycles_at_ns(i128::from(at_ms.saturating_add(valid_ms)) * 1_000_000)
+            }
+        }
     }
 
     fn take_over(
@@ -147,12 +196,10 @@ impl Shard {
                 continue;
             }
             let at = (directory, name.to_vec());
+            let entry = Entry { attr: &entry.attr, target: entry.target, at_ms: item.since_ms };
             match here.get(*name) {
-                Some(found) => self.seen_again(&at, *found, (&entry.attr, entry.target))?,
-                None => self.take_over_one(&at, source, (&entry.attr, entry.target))?,
-            }
-            if let Some((id, _)) = self.lookup_here(&at)? {
-                self.tier.know_file(id, item.since_ms);
+                Some(found) => self.seen_again(&at, *found, entry)?,
+                None => self.take_over_one(&at, source, entry)?,
             }
             self.commit_now_and_then()?;
         }
@@ -166,12 +213,9 @@ impl Shard {
     }
 
     /// A name that is new here.
-    fn take_over_one(
-        &mut self,
-        at: &At,
-        source: u32,
-        (attr, target): (&Attr, &[u8]),
-    ) -> Outcome<()> {
+    fn take_over_one(&mut self, at: &At, source: u32, entry: Entry<'_>) -> Outcome<()> {
+        let Entry { attr, target, at_ms } = entry;
+        let seen = Seen { attr: *attr, same: true, at_ms };
         let place = new_place(at.0, &at.1);
         let parent = self.load_parent(at.0)?;
         self.check_room()?;
@@ -179,7 +223,7 @@ impl Shard {
         let content = match attr.kind {
             FileKind::Directory => {
                 let id = self.add_directory(&place, parent, owner)?;
-                return self.adopt_directory(id, source, attr, true);
+                return self.adopt_directory(id, source, seen, true);
             }
             FileKind::Symlink => Content::Symlink(target.to_vec()),
             FileKind::Regular => Content::Inline(Vec::new()),
@@ -188,7 +232,7 @@ impl Shard {
         let id = self.new_id(&place)?;
         let mut inode = self.new_inode(id, owner, content, parent.layout());
         let resident = attr.kind == FileKind::Symlink;
-        self.adopt(&mut inode, source, &place, (attr, resident));
+        self.adopt(&mut inode, source, &place, (seen, resident));
         self.add_fused(&place, parent, &inode)
     }
 
@@ -198,12 +242,14 @@ impl Shard {
         inode: &mut Inode,
         source: u32,
         place: &Place,
-        (attr, resident): (&Attr, bool),
+        (seen, resident): (Seen, bool),
     ) {
-        dress(inode, attr);
+        let attr = seen.attr;
+        dress(inode, &attr);
         let (mtime, size_bytes) = (attr.mtime, attr.size_bytes);
-        let origin = Origin { source, mtime, size_bytes, resident, dirty: false };
+        let origin = Origin { source, mtime, size_bytes, resident, ..Origin::default() };
         self.set_origin(inode, Some(origin));
+        self.saw(inode, seen.at_ms);
         let (parent, name) = (place.directory, place.name.clone());
         inode.residency = Master { ctime: attr.ctime, parent, name }.encode();
     }
@@ -213,14 +259,18 @@ impl Shard {
         &mut self,
         id: FileId,
         source: u32,
-        attr: &Attr,
+        seen: Seen,
         unlisted: bool,
     ) -> Outcome<()> {
+        let attr = seen.attr;
         let mut located = self.load_own(id)?;
-        dress(&mut located.inode, attr);
-        let origin =
-            Origin { source, mtime: attr.mtime, size_bytes: 0, resident: false, dirty: false };
+        dress(&mut located.inode, &attr);
+        let origin = Origin { source, mtime: attr.mtime, ..Origin::default() };
         self.set_origin(&mut located.inode, Some(origin));
+        self.saw(&mut located.inode, seen.at_ms);
+        if !unlisted {
+            self.saw_names(&mut located.inode, seen.at_ms);
+        }
         located.inode.residency = Master { ctime: attr.ctime, ..Master::default() }.encode();
         located.inode.unlisted = unlisted;
         self.save(&located)
@@ -231,16 +281,18 @@ impl Shard {
         &mut self,
         at: &At,
         (id, kind): (FileId, FileKind),
-        (attr, target): (&Attr, &[u8]),
+        entry: Entry<'_>,
     ) -> Outcome<()> {
+        let attr = entry.attr;
         let mut located = self.load_cached(id, at)?;
+        self.saw(&mut located.inode, entry.at_ms);
         let Some(origin) = located.inode.origin.filter(|origin| !origin.dirty) else {
-            return Ok(());
+            return self.save(&located);
         };
         if kind != attr.kind {
             self.forget_removed(at, (id, kind))?;
             return match self.lookup_here(at)? {
-                None => self.take_over_one(at, origin.source, (attr, target)),
+                None => self.take_over_one(at, origin.source, entry),
                 // Something in it is dirty.
                 Some(_) => Ok(()),
             };
@@ -252,13 +304,15 @@ impl Shard {
         }
         let master = master_of(&located.inode)?;
         if is_as_known(&located.inode, &master, attr) {
-            return Ok(());
+            return self.save(&located);
         }
-        let absent = is_absent(&located.inode);
-        if kind == FileKind::Symlink || !absent && self.is_in_use(&located.inode) {
+        // Nobody gets some bytes of one and some of another one.
+        let has_bytes = !is_absent(&located.inode) || self.has_chunks(&located.inode)?;
+        if kind == FileKind::Symlink || has_bytes && self.is_in_use(&located.inode)? {
             self.forget_removed(at, (id, kind))?;
-            return self.take_over_one(at, origin.source, (attr, target));
+            return self.take_over_one(at, origin.source, entry);
         }
+        self.drop_chunks(&located.inode)?;
         self.doom_object(&located.inode)?;
         located.inode.content = Content::Inline(Vec::new());
         located.inode.blocks = 0;
@@ -271,9 +325,12 @@ impl Shard {
     }
 
     /// Whether somebody may be using the bytes of the file.
-    fn is_in_use(&self, inode: &Inode) -> bool {
+    pub(crate) fn is_in_use(&mut self, inode: &Inode) -> Outcome<bool> {
         let mapped = || object_of(inode).is_some_and(|object| !self.is_unmapped(object));
-        self.files.opens.file(inode.id).is_some() || inode.unsettled || mapped()
+        if self.files.opens.file(inode.id).is_some() || inode.unsettled || mapped() {
+            return Ok(true);
+        }
+        self.is_leased(inode.id)
     }
 
     fn is_unmapped(&self, object: mayfly_object::ObjectId) -> bool {
@@ -350,10 +407,12 @@ impl Shard {
                     self.forget_removed(at, found)?;
                 }
                 // There may be more that is gone.
-                self.tier.directories.remove(&at.0);
+                self.distrust_names(at.0)?;
                 match self.lookup_here(at)? {
                     // It is dirty, or is being changed: it is here until that is over.
-                    Some(_) => Ok(End::Seen(Seen { attr: NO_ATTR, same: false })),
+                    Some(_) => {
+                        Ok(End::Seen(Seen { attr: NO_ATTR, same: false, at_ms: item.since_ms }))
+                    }
                     None => Err(Errno::ENOENT.into()),
                 }
             }
@@ -362,20 +421,27 @@ impl Shard {
                 if root {
                     let mut located = self.load_own(file)?;
                     dress(&mut located.inode, &seen.attr);
+                    self.saw(&mut located.inode, seen.at_ms);
                     self.save(&located)?;
                 } else if let Some(found) = found.filter(|found| found.0 == file) {
-                    self.seen_again(at, found, (&seen.attr, &bytes))?;
+                    let (attr, target) = (&seen.attr, &bytes[..]);
+                    self.seen_again(at, found, Entry { attr, target, at_ms: seen.at_ms })?;
+                } else if let Some((id, _)) = self.lookup_here(at)? {
+                    // Something else is being done about it, or it was replaced meanwhile.
+                    self.tier.know_file(id, seen.at_ms);
                 }
-                let id = if root { Some(file) } else { self.lookup_here(at)?.map(|it| it.0) };
-                id.into_iter().for_each(|id| self.tier.know_file(id, item.since_ms));
                 Ok(End::Seen(seen))
             }
         }
     }
 
     /// A file that was known otherwise is as it is outside from now on, whatever it had.
-    pub(crate) fn give_up_copy(&mut self, located: Located, at: &At, attr: &Attr) -> Outcome<()> {
-        let mut located = located;
+    pub(crate) fn give_up_copy(
+        &mut self,
+        mut located: Located,
+        at: &At,
+        (attr, at_ms): (&Attr, u64),
+    ) -> Outcome<()> {
         let (id, kind) = (located.inode.id, located.inode.kind());
         self.forget_dirty(id)?;
         if let Some(origin) = located.inode.origin {
@@ -388,6 +454,6 @@ impl Shard {
         if attr.kind == FileKind::Fifo {
             return self.forget_removed(at, (id, kind));
         }
-        self.seen_again(at, (id, kind), (attr, b""))
+        self.seen_again(at, (id, kind), Entry { attr, target: b"", at_ms })
     }
 }

@@ -196,6 +196,7 @@ impl Shard {
         let master = master_of(inode)?;
         self.set_origin(inode, Some(Origin { mtime: seen.attr.mtime, ..origin }));
         inode.residency = Master { ctime: seen.attr.ctime, ..master }.encode();
+        self.saw(inode, seen.at_ms);
         Ok(())
     }
 

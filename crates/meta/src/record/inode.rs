@@ -15,7 +15,7 @@ use crate::{
     bytes::{Put, SHORT, Take},
 };
 
-/// What a record takes besides names and content, an origin included, bytes.
+/// What a record takes besides names and content, bytes.
 const FIXED_BYTES: usize = 192;
 /// What every inode has, before its origin, bytes: the form of the record, then the rest.
 const HEAD_BYTES: usize = 1 + BODY_HEAD_BYTES;
@@ -32,6 +32,8 @@ const POLICY_AT: usize = HEAD_BYTES - 1 - 1 - 1;
 
 /// In the byte of a layout's policy: a tail follows.
 const WITH_TAIL: u8 = 0x80;
+/// The byte before what is known of an origin; its flags are added.
+const ORIGIN: u8 = 2;
 const TAIL_BYTES: usize = 8 + 8 + 1;
 
 const FLAG_UNSETTLED: u8 = 1;
@@ -97,7 +99,7 @@ impl Default for Layout {
 }
 
 /// The master copy that a cached file stands for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Origin {
     /// Which external source.
     pub source: u32,
@@ -109,6 +111,18 @@ pub struct Origin {
     pub resident: bool,
     /// Changed here and not yet written back.
     pub dirty: bool,
+    /// Until when processes believe what was seen of it.
+    pub seen: Seen,
+}
+
+/// Until when what was seen outside is believed by those who ask nobody, by the processors'
+/// counter. 0: it is not.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Seen {
+    /// The attributes.
+    pub until: u64,
+    /// The names of a directory.
+    pub names_until: u64,
 }
 
 /// What a directory's inode has besides.
@@ -215,14 +229,16 @@ impl Inode {
         record.reserve(FIXED_BYTES + bytes.map_or_else(|| self.content_bytes(), <[u8]>::len));
         record.extend_from_slice(&self.head(form));
         self.encode_origin(record);
-        record.push(u8::from(!self.residency.is_empty()));
-        if !self.residency.is_empty() {
-            put_long(record, &self.residency);
+        let map = if self.origin.is_some() { &[] } else { &self.residency[..] };
+        record.push(u8::from(!map.is_empty()));
+        if !map.is_empty() {
+            put_long(record, map);
         }
         match bytes {
             Some(bytes) => encode_inline(bytes, record),
             None => self.encode_content(record),
         }
+        self.encode_master(record);
     }
 
     /// As [`Inode::touch_own`], whatever form the record has.
@@ -289,11 +305,19 @@ impl Inode {
             record.push(0);
             return;
         };
-        record.push(1);
+        record.push(ORIGIN + u8::from(origin.resident) + 2 * u8::from(origin.dirty));
+        record.put_u64(origin.seen.until);
+        record.put_u64(origin.seen.names_until);
+    }
+
+    /// What processes need not know of an origin comes last.
+    fn encode_master(&self, record: &mut Vec<u8>) {
+        let Some(origin) = &self.origin else { return };
+        debug_assert!(!self.layout.striped, "a striped file has no origin");
         record.put_u32(origin.source);
         record.put_time(origin.mtime);
         record.put_u64(origin.size_bytes);
-        record.push(u8::from(origin.resident) + 2 * u8::from(origin.dirty));
+        put_long(record, &self.residency);
     }
 
     fn encode_content(&self, record: &mut Vec<u8>) {
@@ -345,8 +369,11 @@ impl Inode {
         let [replica] = head.take();
         debug_assert_eq!(head.used, BODY_HEAD_BYTES);
         let mut from = Take(rest);
-        let origin = decode_origin(&mut from)?;
-        let residency = match from.u8()? {
+        let mut origin = decode_origin(&mut from)?;
+        if origin.is_some() && striped {
+            return Err(StoreError::Corrupt("a striped file has an origin"));
+        }
+        let mut residency = match from.u8()? {
             0 => Vec::new(),
             1 => take_long(&mut from, u32::MAX as usize)?.to_vec(),
             _ => return Err(StoreError::Corrupt("a residency map of unknown form")),
@@ -355,6 +382,12 @@ impl Inode {
         let parts = if striped { decode_parts(&mut from, &content, &layout)? } else { 0 };
         if striped && !from.0.is_empty() {
             layout.tail = decode_tail(&mut from, layout.width)?;
+        }
+        if let Some(origin) = &mut origin {
+            origin.source = from.u32()?;
+            origin.mtime = from.time()?;
+            origin.size_bytes = from.u64()?;
+            residency = take_long(&mut from, u32::MAX as usize)?.to_vec();
         }
         from.finish()?;
         Ok(Inode {
@@ -501,20 +534,14 @@ pub(super) fn decode_layout(from: &mut Take<'_>) -> Result<Layout, StoreError> {
 }
 
 fn decode_origin(from: &mut Take<'_>) -> Result<Option<Origin>, StoreError> {
-    match from.u8()? {
+    let flags = match from.u8()? {
         0 => return Ok(None),
-        1 => {}
+        form @ ORIGIN..=5 => form - ORIGIN,
         _ => return Err(StoreError::Corrupt("an origin of unknown form")),
-    }
-    let source = from.u32()?;
-    let mtime = from.time()?;
-    let size_bytes = from.u64()?;
-    let flags = from.u8()?;
-    if flags > 3 {
-        return Err(StoreError::Corrupt("an origin has unknown flags"));
-    }
+    };
     let (resident, dirty) = (flags & 1 != 0, flags & 2 != 0);
-    Ok(Some(Origin { source, mtime, size_bytes, resident, dirty }))
+    let seen = Seen { until: from.u64()?, names_until: from.u64()? };
+    Ok(Some(Origin { resident, dirty, seen, ..Origin::default() }))
 }
 
 fn decode_parts(

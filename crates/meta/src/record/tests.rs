@@ -81,7 +81,8 @@ fn a_light_file_has_one_name_and_nothing_outside_its_record() {
     assert!(!Dentry::is_light(&plain.encode()));
     assert!(!Dentry::is_light(&light.encode_fused()[..102]));
     let layout = |policy| Layout { policy, ..Layout::default() };
-    let source = Origin { source: 1, mtime: time(1), size_bytes: 2, resident: true, dirty: false };
+    let source =
+        Origin { source: 1, mtime: time(1), size_bytes: 2, resident: true, ..Origin::default() };
     let heavy = [
         Inode { links: 2, ..light.clone() },
         Inode { links: 0, ..light.clone() },
@@ -264,8 +265,9 @@ fn what_is_kept_for_later_comes_back() {
         source: 4,
         mtime: time(-5),
         size_bytes: 1 << 40,
-        resident: false,
         dirty: true,
+        seen: Seen { until: 1 << 60, names_until: 7 },
+        ..Origin::default()
     });
     assert_eq!(Inode::decode_own(&file.encode_own()).unwrap(), file);
     let mut directory = inode(Content::Directory(DirectoryNode::default()));
@@ -308,8 +310,7 @@ fn an_origin_tells_an_absent_range_from_a_hole_and_from_the_end() {
         source: 1,
         mtime: time(9),
         size_bytes: file.size_bytes,
-        resident: false,
-        dirty: false,
+        ..Origin::default()
     });
     assert_eq!(ask(&file, 0), Range::Absent);
     file.residency = vec![0b010];

@@ -18,8 +18,10 @@ pub struct TierWords {
     pub origins: AtomicU32,
     /// Files that are changed and not written back to their origins. The daemon counts.
     pub dirty: AtomicU32,
+    /// Not 0: what was once seen of an origin is believed for ever. The daemon says so.
+    pub for_ever: AtomicU32,
     /// What follows is written with each request.
-    pub padding: [AtomicU32; 12],
+    pub padding: [AtomicU32; 11],
 }
 
 /// What a daemon has to know of the mounts of its node which an earlier one has leased names to.

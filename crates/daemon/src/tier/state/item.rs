@@ -38,6 +38,8 @@ pub(crate) struct Item {
     pub(crate) since_ms: u64,
     /// The object that is being filled.
     pub(crate) object: Option<ObjectId>,
+    /// The keeper makes that object. It is the only item of its file then.
+    pub(crate) makes_object: bool,
     /// The path that the keeper was told.
     pub(crate) path: Vec<u8>,
     /// Answers that came in pieces.
@@ -58,6 +60,7 @@ impl Item {
             waiting: Vec::new(),
             since_ms,
             object: None,
+            makes_object: false,
             path: Vec::new(),
             pieces: Vec::new(),
             touched: Vec::new(),
@@ -71,6 +74,8 @@ impl Item {
             Work::Wanted(Wanted::Change(at, Change::Rename { to, .. })) => {
                 vec![at.clone(), to.clone()]
             }
+            // Of a file several runs are fetched at a time.
+            Work::Wanted(Wanted::Chunks(..)) => Vec::new(),
             Work::Wanted(wanted) => wanted.at().cloned().into_iter().collect(),
             Work::Flush { at, .. } => vec![at.clone()],
         }
@@ -82,6 +87,7 @@ impl Item {
             Work::Wanted(Wanted::Look(_)) => tier::TIER_LOOK,
             Work::Wanted(Wanted::Check(..)) => tier::TIER_CHECK,
             Work::Wanted(Wanted::Fetch(..)) => tier::TIER_FETCH,
+            Work::Wanted(Wanted::Chunks(..)) => tier::TIER_CHUNKS,
             Work::Wanted(Wanted::Change(_, change)) => match change {
                 Change::Create { .. } => tier::TIER_CREATE,
                 Change::MakeDirectory { .. } => tier::TIER_MAKE_DIRECTORY,

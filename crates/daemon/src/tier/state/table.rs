@@ -29,9 +29,10 @@ pub(crate) enum Known {
 }
 
 /// A request that waits until files are flushed.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct Flush {
-    pub(crate) caller: Caller,
+    /// None: space is short.
+    pub(crate) caller: Option<Caller>,
     pub(crate) last: bool,
     pub(crate) todo: VecDeque<FileId>,
     /// The items that are being done for it.
@@ -40,6 +41,15 @@ pub(crate) struct Flush {
     pub(crate) failed: u64,
     pub(crate) conflicts: u64,
     pub(crate) left: u64,
+}
+
+/// How a file is read that is fetched by chunks.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Stream {
+    /// Where the last read has ended, bytes.
+    pub(crate) next: u64,
+    /// How many chunks are fetched ahead.
+    pub(crate) window: u64,
 }
 
 /// See the module.
@@ -51,12 +61,17 @@ pub(crate) struct Table {
     /// By number.
     pub(crate) items: BTreeMap<u64, Item>,
     pub(crate) queue: VecDeque<u64>,
+    /// What nobody waits for: it is begun when there is nothing else.
+    pub(crate) later: VecDeque<u64>,
     /// Requests of the keeper that wait for something to do.
     pub(crate) idle: VecDeque<Caller>,
     /// Names of which something is being done.
     pub(crate) busy: HashMap<At, u64>,
     /// Directories that are being looked at.
     pub(crate) looks: HashMap<FileId, u64>,
+    /// Items that fetch chunks, by file.
+    pub(crate) chunk_items: HashMap<FileId, Vec<u64>>,
+    pub(crate) streams: HashMap<FileId, Stream>,
     pub(crate) directories: HashMap<FileId, Known>,
     /// When files were last seen, milliseconds.
     pub(crate) files: HashMap<FileId, u64>,
@@ -66,6 +81,8 @@ pub(crate) struct Table {
     /// Files that are not written back, and what finds them.
     pub(crate) dirty: BTreeMap<FileId, BirthKey>,
     pub(crate) flushes: Vec<Flush>,
+    /// Until then nothing can go to make room, milliseconds.
+    pub(crate) evict_again_ms: u64,
     pub(crate) notes: VecDeque<Note>,
     /// Number of the last item, and of the last conflict.
     pub(crate) last: u64,
@@ -84,21 +101,52 @@ impl Table {
         if let Work::Wanted(Wanted::Look(directory)) = item.work {
             self.looks.insert(directory, number);
         }
+        if let Work::Wanted(Wanted::Chunks(file, ..)) = item.work {
+            self.chunk_items.entry(file).or_default().push(number);
+        }
         self.items.insert(number, item);
         self.queue.push_back(number);
         number
+    }
+
+    /// Nobody waits for the item so far.
+    pub(crate) fn put_off(&mut self, number: u64) {
+        self.queue.retain(|other| *other != number);
+        self.later.push_back(number);
+    }
+
+    /// Somebody does.
+    pub(crate) fn hurry(&mut self, number: u64) {
+        if let Some(at) = self.later.iter().position(|other| *other == number) {
+            self.later.remove(at);
+            self.queue.push_back(number);
+        }
+    }
+
+    /// What is to be begun next.
+    pub(crate) fn next(&mut self) -> Option<u64> {
+        self.queue.pop_front().or_else(|| self.later.pop_front())
     }
 
     /// Takes an item out.
     pub(crate) fn end(&mut self, number: u64) -> Option<Item> {
         let item = self.items.remove(&number)?;
         self.queue.retain(|other| *other != number);
+        self.later.retain(|other| *other != number);
         for at in item.names() {
             self.touch(&at);
             self.busy.remove(&at);
         }
         if let Work::Wanted(Wanted::Look(directory)) = item.work {
             self.looks.remove(&directory);
+        }
+        if let Work::Wanted(Wanted::Chunks(file, ..)) = item.work
+            && let Some(items) = self.chunk_items.get_mut(&file)
+        {
+            items.retain(|other| *other != number);
+            if items.is_empty() {
+                self.chunk_items.remove(&file);
+            }
         }
         Some(item)
     }

@@ -14,8 +14,20 @@ pub(crate) enum Wanted {
     Check(FileId, At),
     /// The bytes of the file.
     Fetch(FileId, At),
+    /// Some chunks of its bytes.
+    Chunks(FileId, At, Run),
     /// A change of names or attributes.
     Change(At, Change),
+}
+
+/// Chunks in a row.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Run {
+    pub(crate) first: u64,
+    /// Not this one any more.
+    pub(crate) end: u64,
+    /// So many behind them will be wanted next.
+    pub(crate) ahead: u64,
 }
 
 impl Wanted {
@@ -23,7 +35,10 @@ impl Wanted {
     pub(crate) fn at(&self) -> Option<&At> {
         match self {
             Wanted::Look(_) => None,
-            Wanted::Check(_, at) | Wanted::Fetch(_, at) | Wanted::Change(at, _) => Some(at),
+            Wanted::Check(_, at)
+            | Wanted::Fetch(_, at)
+            | Wanted::Chunks(_, at, _)
+            | Wanted::Change(at, _) => Some(at),
         }
     }
 
@@ -72,4 +87,6 @@ pub(crate) struct Seen {
     pub(crate) attr: Attr,
     /// What was known before was so.
     pub(crate) same: bool,
+    /// Not before this, milliseconds.
+    pub(crate) at_ms: u64,
 }

@@ -1,0 +1,319 @@
+//! A shard with an origin, and a keeper that pretends to work there.
+
+use std::{collections::BTreeMap, os::unix::fs::FileExt};
+
+use mayfly_daemon::{Caller, Completion, Directories, Link};
+use mayfly_types::{
+    Attr, Errno, FileKind, OpenRef, SessionId, Timestamp, limits::INLINE_BYTES_MAX,
+};
+use mayfly_wire::{
+    Close, Data, Open, OpenReply, Operation, Read, Reader, Request, Stat, Target, TierAsk,
+    TierDone, TierItem, TierTold, TierWork, Wire, Write, Writer,
+    tier::{
+        NO_ATTR, TIER_CHECK, TIER_CHUNKS, TIER_CREATE, TIER_EVICT, TIER_FETCH, TIER_FLUSH,
+        TIER_LOOK, TIER_MAKE_DIRECTORY, TIER_REMOVE_DIRECTORY, TIER_STATUS, TierEntry, TierSource,
+        pack, unpacked,
+    },
+};
+
+use super::{Node, SESSION, config, fsck::findings, walk};
+
+pub const KEEPER: SessionId = SessionId(7);
+pub const OTHER: SessionId = SessionId(2);
+
+/// An item as the keeper has it.
+#[derive(Debug, Clone)]
+pub struct Given {
+    pub number: u64,
+    pub what: u32,
+    pub again: bool,
+    pub path: String,
+    pub other: String,
+    pub bytes: Vec<u8>,
+    pub which: u32,
+    pub range: (u64, u64),
+}
+
+pub struct Bench {
+    pub node: Node,
+    /// Files outside, those whose names end with a slash are directories.
+    pub outside: BTreeMap<String, (u64, Vec<u8>)>,
+    pub given: Vec<Given>,
+    pub answers: Vec<Completion>,
+    /// Items that were done, in this order.
+    pub done: Vec<(u32, String)>,
+    pub fails: Option<Errno>,
+    /// Most items that were given at a time.
+    pub most_given: usize,
+    pub lanes: u32,
+}
+
+pub fn attr(name: &str, (time, bytes): &(u64, Vec<u8>)) -> Attr {
+    let at = Timestamp { seconds: *time as i64, nanoseconds: 0 };
+    let kind = if name.ends_with('/') { FileKind::Directory } else { FileKind::Regular };
+    let (mode, size_bytes) = (0o644, bytes.len() as u64);
+    let blocks = size_bytes.div_ceil(512);
+    Attr { kind, mode, size_bytes, blocks, mtime: at, ctime: at, atime: at, ..NO_ATTR }
+}
+
+impl Bench {
+    pub fn new() -> Bench {
+        Bench::with_capacity(config().capacity_bytes)
+    }
+
+    pub fn with_capacity(capacity_bytes: u64) -> Bench {
+        let directories = Directories::Whole;
+        let config = mayfly_daemon::Config { directories, capacity_bytes, ..config() };
+        let mut node = Node::memory(config);
+        node.sessions.extend([(KEEPER, 9), (OTHER, 10)]);
+        let mut outside = BTreeMap::new();
+        outside.insert("/".to_owned(), (1, Vec::new()));
+        outside.insert("small".to_owned(), (1, b"small".to_vec()));
+        outside.insert("large".to_owned(), (1, vec![7; 3 * INLINE_BYTES_MAX]));
+        let (given, answers, done) = (Vec::new(), Vec::new(), Vec::new());
+        let mut bench =
+            Bench { node, outside, given, answers, done, fails: None, lanes: 100, most_given: 0 };
+        bench.restart();
+        bench
+    }
+
+    /// The daemon dies; the keeper asks the next one.
+    pub fn restart(&mut self) {
+        self.node.restart();
+        let links = [Link { path: b"in".to_vec(), read_only: false }];
+        self.node.core().link_origins(&links, Some(0)).unwrap();
+        (self.given, self.answers) = (Vec::new(), Vec::new());
+        for lane in 0..4 {
+            self.hand_in(Caller { session: KEEPER, lane, request_id: 1 << 40 }, &TierWork {});
+        }
+    }
+
+    pub fn hand_in<'a, O: Operation<'a>>(&mut self, caller: Caller, request: &O) {
+        let mut sent = vec![0; 100_000];
+        let mut to = Writer::new(&mut sent);
+        request.encode(&mut to).unwrap();
+        let used = to.used();
+        let request = Request::decode(O::OP, &sent[..used]).unwrap();
+        self.node.hand_in(caller, request, &mut vec![0; 100_000]);
+        self.settle();
+    }
+
+    /// All that moves by itself.
+    pub fn settle(&mut self) {
+        loop {
+            while self.node.move_on() {}
+            let done = self.node.completions();
+            if done.is_empty() {
+                return;
+            }
+            for done in done {
+                if done.caller.session != KEEPER || done.body.to_vec().is_empty() {
+                    self.answers.push(done);
+                    continue;
+                }
+                let body = done.body.to_vec();
+                let item = TierItem::decode(&mut Reader::new(&body)).unwrap();
+                let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).unwrap();
+                self.most_given = self.most_given.max(self.given.len() + 1);
+                self.given.push(Given {
+                    number: item.number,
+                    what: item.what,
+                    again: item.again,
+                    path: text(item.path),
+                    other: text(item.other),
+                    bytes: item.bytes.to_vec(),
+                    which: item.which,
+                    range: (item.start, item.end),
+                });
+            }
+        }
+    }
+
+    /// A request of a process that may have to wait; who asked.
+    pub fn begin<'a, O: Operation<'a>>(&mut self, session: SessionId, request: &O) -> Caller {
+        self.lanes += 1;
+        let caller = Caller { session, lane: self.lanes, request_id: u64::from(self.lanes) };
+        self.hand_in(caller, request);
+        caller
+    }
+
+    pub fn answer(&mut self, caller: Caller) -> Option<(u32, Vec<u8>)> {
+        let at = self.answers.iter().position(|done| done.caller == caller)?;
+        let done = self.answers.swap_remove(at);
+        Some((done.status, done.body.to_vec()))
+    }
+
+    /// Does what the keeper was given, until nothing is left.
+    pub fn work(&mut self) {
+        while !self.given.is_empty() {
+            let item = self.given.remove(0);
+            self.perform(&item);
+        }
+    }
+
+    /// The same until it is given such an item.
+    pub fn work_until(&mut self, what: u32) {
+        while !self.given.iter().any(|given| given.what == what) {
+            let item = self.given.remove(0);
+            self.perform(&item);
+        }
+    }
+
+    pub fn perform(&mut self, item: &Given) {
+        self.done.push((item.what, item.path.clone()));
+        let result = match self.fails {
+            Some(errno) => Err(errno),
+            None => self.act(item),
+        };
+        let (status, attr, bytes) = match result {
+            Ok((attr, bytes)) => (0, attr, bytes),
+            Err(errno) => (errno.raw() as u32, NO_ATTR, Vec::new()),
+        };
+        let number = item.number;
+        let same = item.what == TIER_CHUNKS;
+        let told = TierDone { number, status, more: false, same, attr, bytes: &bytes };
+        self.begin(KEEPER, &told);
+        self.begin(KEEPER, &TierWork {});
+    }
+
+    pub fn act(&mut self, item: &Given) -> Result<(Attr, Vec<u8>), Errno> {
+        let path = item.path.as_str();
+        match item.what {
+            TIER_LOOK if path.is_empty() => {
+                let (mut packed, mut used) = (vec![0; 10_000], 0);
+                for (name, file) in self.outside.iter().filter(|(name, _)| *name != "/") {
+                    let attr = attr(name, file);
+                    let name = name.trim_end_matches('/').as_bytes();
+                    used = pack(&TierEntry { name, attr, target: b"" }, &mut packed, used).unwrap();
+                }
+                packed.truncate(used);
+                Ok((attr("/", &self.outside["/"]), packed))
+            }
+            TIER_LOOK if !path.is_empty() => {
+                let name = format!("{path}/");
+                let file = self.outside.get(&name).ok_or(Errno::ENOENT)?;
+                Ok((attr(&name, file), Vec::new()))
+            }
+            TIER_REMOVE_DIRECTORY => match self.outside.remove(&format!("{path}/")) {
+                None if !item.again => Err(Errno::ENOENT),
+                _ => Ok((NO_ATTR, Vec::new())),
+            },
+            TIER_CHECK if path.is_empty() => Ok((attr("/", &self.outside["/"]), Vec::new())),
+            TIER_CREATE | TIER_MAKE_DIRECTORY => {
+                let slash = if item.what == TIER_CREATE { "" } else { "/" };
+                let name = format!("{path}{slash}");
+                if self.outside.contains_key(&name) && !item.again {
+                    return Err(Errno::EEXIST);
+                }
+                let made = self.outside.entry(name.clone()).or_insert((5, Vec::new()));
+                Ok((attr(&name, made), Vec::new()))
+            }
+            _ => {
+                let directory = format!("{path}/");
+                let name = if self.outside.contains_key(path) { path } else { &directory };
+                let file = self.outside.get_mut(name).ok_or(Errno::ENOENT)?;
+                if item.what == TIER_FLUSH {
+                    let read = || std::fs::read(self.node.objects.join(&item.other)).unwrap();
+                    file.1 = if item.other.is_empty() { item.bytes.clone() } else { read() };
+                    file.0 += 1;
+                }
+                let (attr, bytes) = (attr(name, file), file.1.clone());
+                if item.what == TIER_CHUNKS {
+                    let object = self.node.objects.join(&item.other);
+                    std::fs::create_dir_all(object.parent().unwrap()).unwrap();
+                    let mut options = std::fs::OpenOptions::new();
+                    let object = options.write(true).create(item.which == 1).open(object);
+                    let (start, end) = item.range;
+                    let part = &bytes[start as usize..end as usize];
+                    object.unwrap().write_all_at(part, start).unwrap();
+                    return Ok((attr, Vec::new()));
+                }
+                if item.what == TIER_FETCH && bytes.len() > INLINE_BYTES_MAX {
+                    let object = self.node.objects.join(&item.other);
+                    std::fs::create_dir_all(object.parent().unwrap()).unwrap();
+                    std::fs::write(object, bytes).unwrap();
+                    return Ok((attr, Vec::new()));
+                }
+                Ok((attr, if item.what == TIER_FETCH { bytes } else { Vec::new() }))
+            }
+        }
+    }
+
+    /// A request with the keeper at work; its answer.
+    pub fn ask<'a, O: Operation<'a>>(&mut self, request: &O) -> Result<Vec<u8>, Errno> {
+        let caller = self.begin(SESSION, request);
+        self.work();
+        match self.answer(caller).expect("it is answered") {
+            (0, body) => Ok(body),
+            (status, _) => Err(Errno::from_raw(status as i32).unwrap()),
+        }
+    }
+
+    pub fn open(&mut self, path: &str, flags: u32) -> Result<OpenRef, Errno> {
+        let open = Open { walk: walk(path, 0), flags, mode: 0o644, uid: 0, gid: 0 };
+        let body = self.ask(&open)?;
+        Ok(OpenReply::decode(&mut Reader::new(&body)).unwrap().opened.open)
+    }
+
+    pub fn read(&mut self, open: OpenRef) -> Result<Vec<u8>, Errno> {
+        self.read_at(open, 0)
+    }
+
+    pub fn read_at(&mut self, open: OpenRef, offset: u64) -> Result<Vec<u8>, Errno> {
+        let body = self.ask(&Read { open, offset, count: 100_000 })?;
+        Ok(Data::decode(&mut Reader::new(&body)).unwrap().bytes.to_vec())
+    }
+
+    pub fn write(&mut self, open: OpenRef, bytes: &[u8]) {
+        self.ask(&Write { open, offset: 0, append: false, bytes }).unwrap();
+    }
+
+    /// Reads all of a file that is opened for that.
+    pub fn read_whole(&mut self, path: &str) -> Result<Vec<u8>, Errno> {
+        let (open, mut bytes) = (self.open(path, 0)?, Vec::new());
+        loop {
+            let part = self.read_at(open, bytes.len() as u64)?;
+            if part.is_empty() {
+                break;
+            }
+            bytes.extend(part);
+        }
+        self.ask(&Close { open })?;
+        self.settle();
+        Ok(bytes)
+    }
+
+    /// Evicts what can go at or below a path; how many files.
+    pub fn evict(&mut self, path: &str) -> u64 {
+        let body = self.ask(&TierAsk { what: TIER_EVICT, path: path.as_bytes() }).unwrap();
+        self.settle();
+        TierTold::decode(&mut Reader::new(&body)).unwrap().flushed
+    }
+
+    pub fn stat(&mut self, path: &str) -> Result<Attr, Errno> {
+        let body = self.ask(&Stat { target: Target::Path(walk(path, 0)) })?;
+        Ok(Attr::decode(&mut Reader::new(&body)).unwrap())
+    }
+
+    pub fn source(&mut self) -> TierSource {
+        let body = self.ask(&TierAsk { what: TIER_STATUS, path: b"" }).unwrap();
+        let told = TierTold::decode(&mut Reader::new(&body)).unwrap();
+        unpacked(told.sources).unwrap().next().unwrap()
+    }
+
+    /// Of what the keeper is given next the first that is this.
+    pub fn take_given(&mut self, what: u32) -> Given {
+        let at = self.given.iter().position(|given| given.what == what);
+        self.given.remove(at.unwrap_or_else(|| panic!("{what}: {:?}", self.given)))
+    }
+
+    pub fn expect_nothing_wrong(&mut self) {
+        self.settle();
+        let found = findings(&self.node);
+        assert!(found.is_empty(), "{found:#?}");
+    }
+
+    pub fn count(&self, what: u32) -> usize {
+        self.done.iter().filter(|done| done.0 == what).count()
+    }
+}
