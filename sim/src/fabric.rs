@@ -7,8 +7,8 @@
 //! not stand behind long ones, and long-lived flows get equal parts of a link, which is what TCP
 //! comes to.
 //!
-//! A node's network thread is a stage as well, the first one of what it sends and the last one of
-//! what it receives, with a cost for each frame and for each byte.
+//! A node's network threads are stages as well, the first of what it sends and the last of what it
+//! receives, with a cost for each frame and for each byte. Each has a part of the other nodes.
 //!
 //! Switches have room for everything: nothing is lost, and nobody is slowed down but by waiting.
 
@@ -48,7 +48,9 @@ pub struct Topology {
     pub nic: Speed,
     /// Each direction of a link between a leaf and a core switch.
     pub uplink: Speed,
-    /// A node's network thread, which sends and receives.
+    /// Network threads of each node.
+    pub threads: u32,
+    /// One of them, which sends to and receives from its part of the nodes.
     pub thread: Speed,
     /// What is added to each frame on the wire, bytes.
     pub overhead_bytes: u64,
@@ -105,7 +107,7 @@ impl Fabric {
     #[must_use]
     pub fn new(topology: Topology) -> Fabric {
         let links = topology.leaves() * topology.cores * 2;
-        let count = topology.nodes * 3 + links;
+        let count = topology.nodes * (topology.threads + 2) + links;
         let stages = (0..count).map(|_| Stage::default()).collect();
         Fabric { topology, stages, agenda: Vec::new() }
     }
@@ -117,26 +119,28 @@ impl Fabric {
     }
 
     fn speed(&self, stage: usize) -> Speed {
-        let nodes = self.topology.nodes as usize;
+        let (nodes, threads) = (self.topology.nodes as usize, self.topology.threads as usize);
         match stage / nodes {
-            0 => self.topology.thread,
-            1 | 2 => self.topology.nic,
+            of if of < threads => self.topology.thread,
+            of if of < threads + 2 => self.topology.nic,
             _ => self.topology.uplink,
         }
     }
 
     fn way(&self, from: u32, to: u32) -> ([u32; STAGES_MAX], usize) {
         let topology = &self.topology;
-        let nodes = topology.nodes;
-        let (thread, out, into) = (|node| node, |node| nodes + node, |node| 2 * nodes + node);
+        let (nodes, threads) = (topology.nodes, topology.threads);
+        let thread = |node, other| other % threads * nodes + node;
+        let (out, into) = (|node| threads * nodes + node, |node| (threads + 1) * nodes + node);
+        let links = (threads + 2) * nodes;
         let (here, there) = (topology.leaf(from), topology.leaf(to));
         if here == there {
-            return ([thread(from), out(from), into(to), thread(to), 0, 0], 4);
+            return ([thread(from, to), out(from), into(to), thread(to, from), 0, 0], 4);
         }
         let core = (pair_hash(from, to) % u64::from(topology.cores)) as u32;
-        let up = 3 * nodes + here * topology.cores + core;
-        let down = 3 * nodes + (topology.leaves() + there) * topology.cores + core;
-        ([thread(from), out(from), up, down, into(to), thread(to)], STAGES_MAX)
+        let up = links + here * topology.cores + core;
+        let down = links + (topology.leaves() + there) * topology.cores + core;
+        ([thread(from, to), out(from), up, down, into(to), thread(to, from)], STAGES_MAX)
     }
 
     /// Sends so many bytes; `cargo` comes out of [`Fabric::done`] when all have arrived.
@@ -206,11 +210,11 @@ impl Fabric {
     /// The part of a time that the busiest of all stages of a kind was busy.
     #[must_use]
     pub fn busiest(&self, kind: Kind, time_ns: u64) -> f64 {
-        let nodes = self.topology.nodes as usize;
+        let (nodes, threads) = (self.topology.nodes as usize, self.topology.threads as usize);
         let range = match kind {
-            Kind::Thread => 0..nodes,
-            Kind::Nic => nodes..3 * nodes,
-            Kind::Uplink => 3 * nodes..self.stages.len(),
+            Kind::Thread => 0..threads * nodes,
+            Kind::Nic => threads * nodes..(threads + 2) * nodes,
+            Kind::Uplink => (threads + 2) * nodes..self.stages.len(),
         };
         let most = self.stages[range].iter().map(|stage| stage.busy_ns).max();
         most.unwrap_or(0) as f64 / time_ns.max(1) as f64
@@ -248,6 +252,7 @@ mod tests {
             cores,
             nic: GIGABIT,
             uplink: GIGABIT,
+            threads: 2,
             thread: Speed { frame_ns: 100.0, byte_ns: 0.0 },
             overhead_bytes: 0,
         })

@@ -17,6 +17,7 @@ mod growth;
 mod instance;
 mod latency;
 mod long;
+mod one;
 mod own;
 mod placing;
 mod processor;
@@ -30,13 +31,14 @@ use anyhow::{Result, bail};
 /// A bar, by name.
 type Bar = (&'static str, fn() -> Result<()>);
 
-const BARS: [Bar; 12] = [
+const BARS: [Bar; 13] = [
     ("latency", latency::run),
     ("bulk", bulk::run),
     ("beside", beside::run),
     ("counts", counts::run),
     ("growth", growth::run),
     ("own", own::run),
+    ("one", one::run),
     ("long", long::run),
     ("shared", shared::run),
     ("balance", placing::balance),
@@ -62,6 +64,7 @@ fn main() -> Result<()> {
         ["__costs", ref words @ ..] => return costs::child(words),
         ["__growth", ref words @ ..] => return growth::child(words),
         ["__own", ref words @ ..] => return own::child(words),
+        ["__one", ref words @ ..] => return one::child(words),
         ["__long", ref words @ ..] => return long::child(words),
         ["__shared", ref words @ ..] => return shared::child(words),
         ["__failure", name] => return failure::child(name),

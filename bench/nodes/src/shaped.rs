@@ -101,6 +101,7 @@ fn predicted(pairs: [(usize, usize); 2]) -> f64 {
         // Bridges on one machine are as fast as its memory; nothing here says how fast.
         nic: Speed { frame_ns: 0.0, byte_ns: 0.0 },
         uplink: Speed::of_link(f64::from(MEGABITS) / 1000.0 / HEADERS),
+        threads: 1,
         thread: Speed { frame_ns: 0.0, byte_ns: 0.0 },
         overhead_bytes: 0,
     });

@@ -33,21 +33,28 @@ const QUIET_NS: u64 = 100_000_000;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Due {
-    Turn(u32),
+    Turn(u32, u32),
     Job(u32),
     Net(usize),
     Go(usize),
 }
 
-struct Member {
-    node: Node,
+/// The thread of a shard.
+#[derive(Debug, Clone, Copy, Default)]
+struct Thread {
     is_scheduled: bool,
     busy_until_ns: u64,
+    busy_ns: u64,
+}
+
+struct Member {
+    node: Node,
+    /// The first one takes what the processes ask for.
+    threads: Vec<Thread>,
     /// Requests that its processes have made since its last turn.
     asked: u64,
     jobs_due: usize,
     disk_free_ns: u64,
-    busy_ns: u64,
 }
 
 /// What a phase came to.
@@ -109,19 +116,17 @@ impl Cluster {
         };
         let mut network = Network::new(nodes, weather, Dice::new(1, 10), None);
         network.set_fabric(Fabric::new(machine.topology(nodes)));
-        let clock = SimClock::default();
+        let (clock, shards) = (SimClock::default(), machine.daemon.shards);
         let consistency = Consistency::Strict;
         let placing = Placing { chunks, directories, roles: Roles::default(), consistency };
         let members = (0..nodes).map(|node| {
-            let numbering = Numbering { node, nodes, shards: 1 };
+            let numbering = Numbering { node, nodes, shards };
             Member {
                 node: Node::new(numbering, clock.another(), None, placing.clone()),
-                is_scheduled: false,
-                busy_until_ns: 0,
+                threads: vec![Thread::default(); shards as usize],
                 asked: 0,
                 jobs_due: 0,
                 disk_free_ns: 0,
-                busy_ns: 0,
             }
         });
         let mut cluster = Cluster {
@@ -146,7 +151,7 @@ impl Cluster {
         for node in 0..nodes {
             let of = &mut cluster.members[node as usize].node;
             cluster.processes.extend(process::attach(node, of, lanes)?);
-            cluster.schedule(node);
+            (0..shards).for_each(|shard| cluster.schedule(node, shard));
         }
         Ok(cluster)
     }
@@ -190,7 +195,9 @@ impl Cluster {
         acts: impl Fn(u32) -> Vec<Act>,
     ) -> Result<Measured> {
         (self.cost, self.done_ns) = (cost, Vec::new());
-        self.members.iter_mut().for_each(|member| member.busy_ns = 0);
+        for thread in self.members.iter_mut().flat_map(|member| &mut member.threads) {
+            thread.busy_ns = 0;
+        }
         let (start_ns, requests) = (self.now_ns, self.network.lock().requests);
         for at in 0..self.processes.len() {
             self.processes[at].begin(acts(at as u32), depth);
@@ -230,7 +237,8 @@ impl Cluster {
         let within = later(from_ns) - later(to_ns);
         let seconds = (to_ns - from_ns).max(1) as f64 / 1e9;
         let whole_ns = (self.done_ns[count - 1] - start_ns).max(1) as f64;
-        let mut busy: Vec<u64> = self.members.iter().map(|member| member.busy_ns).collect();
+        let mut busy: Vec<u64> =
+            self.members.iter().map(|member| member.threads[0].busy_ns).collect();
         busy.sort_unstable();
         Measured {
             rate: within as f64 / seconds,
@@ -258,7 +266,7 @@ impl Cluster {
         self.clock.set(self.now_ns);
         self.network.lock().set_now(self.now_ns);
         match due {
-            Due::Turn(node) => self.turn(node),
+            Due::Turn(node, shard) => self.turn(node, shard),
             Due::Job(node) => self.job(node),
             Due::Go(process) => self.go(process),
             Due::Net(at) => {
@@ -285,39 +293,42 @@ impl Cluster {
     }
 
     fn wake(&mut self, node: u32) {
-        let member = &mut self.members[node as usize];
-        if !member.is_scheduled && member.node.has_work(0) {
-            self.schedule(node);
+        for shard in 0..self.machine.daemon.shards {
+            let member = &mut self.members[node as usize];
+            if !member.threads[shard as usize].is_scheduled && member.node.has_work(shard) {
+                self.schedule(node, shard);
+            }
         }
     }
 
-    fn schedule(&mut self, node: u32) {
-        let member = &mut self.members[node as usize];
-        member.is_scheduled = true;
-        let at_ns = self.now_ns.max(member.busy_until_ns);
-        self.after(at_ns, Due::Turn(node));
+    fn schedule(&mut self, node: u32, shard: u32) {
+        let thread = &mut self.members[node as usize].threads[shard as usize];
+        thread.is_scheduled = true;
+        let at_ns = self.now_ns.max(thread.busy_until_ns);
+        self.after(at_ns, Due::Turn(node, shard));
     }
 
-    fn turn(&mut self, node: u32) {
+    fn turn(&mut self, node: u32, shard: u32) {
         self.network.lock().hold();
         let member = &mut self.members[node as usize];
-        let step = member.node.turn(0);
-        let asked = std::mem::take(&mut member.asked);
+        let step = member.node.turn(shard);
         let work = self.network.lock().take_work(node);
-        let takes_ns = self.cost.of_turn(asked, &work);
-        member.busy_ns += takes_ns;
-        member.busy_until_ns = self.now_ns + takes_ns;
+        let takes_ns = match shard {
+            0 => self.cost.of_turn(std::mem::take(&mut member.asked), &work),
+            _ => self.cost.of_shards_turn(&work),
+        };
+        let thread = &mut member.threads[shard as usize];
+        thread.busy_ns += takes_ns;
+        thread.busy_until_ns = self.now_ns + takes_ns;
         self.network.lock().release(self.now_ns + takes_ns);
         match step {
-            Some(Step::Done) => self.schedule(node),
-            Some(Step::Idle) => {
-                member.is_scheduled = false;
-                self.wake(node);
-            }
+            Some(Step::Done) => self.schedule(node, shard),
+            Some(Step::Idle) => thread.is_scheduled = false,
             Some(Step::Over(_)) | None => {
                 self.wrong = Some(format!("the daemon of node {node} has ended"));
             }
         }
+        self.wake(node);
         self.schedule_jobs(node);
         self.hear(node);
     }
@@ -347,15 +358,26 @@ impl Cluster {
 
     fn go(&mut self, process: usize) {
         let of = &mut self.processes[process];
+        // It may have been called for what it has heard before.
+        if of.is_looking(self.now_ns) {
+            return;
+        }
         let member = &mut self.members[of.node as usize];
-        if let Some(path) = of.looks_at()
+        if let Some(act) = of.looks_at()
             && let Some(daemon) = member.node.daemon.as_mut()
-            && daemon.service(0).has_bytes_of(path.as_bytes())
         {
-            of.has_looked();
-            let done_ns = self.now_ns + costs::OWN_LOOK_NS;
-            self.done_ns.push(done_ns);
-            return self.after(done_ns, Due::Go(process));
+            let shard = daemon.service(0);
+            let (knows, takes_ns) = match act {
+                Act::Stat(path) => (shard.has_attributes_of(path.as_bytes()), costs::OWN_STAT_NS),
+                Act::Look(path) => (shard.has_bytes_of(path.as_bytes()), costs::OWN_LOOK_NS),
+                _ => (false, 0),
+            };
+            if knows {
+                let done_ns = self.now_ns + takes_ns;
+                of.looks_until(done_ns);
+                self.done_ns.push(done_ns);
+                return self.after(done_ns, Due::Go(process));
+            }
         }
         let asked = of.go_on(member.node.region());
         member.asked += asked;
@@ -365,7 +387,7 @@ impl Cluster {
 
     /// Takes what the turn has answered; processes hear it when the turn is over.
     fn hear(&mut self, node: u32) {
-        let heard_ns = self.members[node as usize].busy_until_ns.max(self.now_ns);
+        let heard_ns = self.members[node as usize].threads[0].busy_until_ns.max(self.now_ns);
         let first = (node * PROCESSES) as usize;
         for at in first..first + PROCESSES as usize {
             match self.processes[at].hear() {

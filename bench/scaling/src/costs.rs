@@ -26,8 +26,30 @@ const CLIENT_NS: u64 = 2_000;
 /// Opening, reading and closing a small file that a process finds in its node's records,
 /// nanoseconds: `docs/decisions/2026-11-29-contents-are-kept-under-a-lease.md`.
 pub(crate) const OWN_LOOK_NS: u64 = 2_900;
+/// Looking at one, nanoseconds: what `-- costs` says of the processes.
+pub(crate) const OWN_STAT_NS: u64 = 400;
 /// Headers of Ethernet, IP, TCP and of a frame of the transport, bytes.
 const OVERHEAD_BYTES: u64 = 66 + 44;
+
+/// Threads of a daemon, each with a processor of its own.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Daemon {
+    /// Shards; each has a part of what is dealt out.
+    pub shards: u32,
+    /// Threads that talk to other nodes; each has a part of the nodes.
+    pub network_threads: u32,
+}
+
+impl Daemon {
+    /// As by default on a node with few processors.
+    pub const USUAL: Daemon = Daemon::of(1);
+
+    /// With so many of either.
+    #[must_use]
+    pub const fn of(threads: u32) -> Daemon {
+        Daemon { shards: threads, network_threads: threads }
+    }
+}
 
 /// Hardware around the daemons.
 #[derive(Debug, Clone, PartialEq)]
@@ -40,14 +62,16 @@ pub struct Machine {
     pub client_ns: u64,
     /// The network threads: as long as one kind of operation runs, that kind's.
     pub thread: Speed,
+    /// The daemons.
+    pub daemon: Daemon,
 }
 
 impl Machine {
-    /// With this many core switches, for operations of this cost.
+    /// With this many core switches and such daemons, for operations of this cost.
     #[must_use]
-    pub fn new(cores: u32, cost: &Cost) -> Machine {
+    pub fn new(cores: u32, daemon: Daemon, cost: &Cost) -> Machine {
         let thread = Speed { frame_ns: cost.frame_ns, byte_ns: 0.0 };
-        Machine { cores, one_way_ns: ONE_WAY_NS, client_ns: CLIENT_NS, thread }
+        Machine { cores, one_way_ns: ONE_WAY_NS, client_ns: CLIENT_NS, thread, daemon }
     }
 
     /// For so many nodes.
@@ -59,6 +83,7 @@ impl Machine {
             cores: self.cores,
             nic: Speed::of_link(NIC_GIGABITS),
             uplink: Speed::of_link(UPLINK_GIGABITS),
+            threads: self.daemon.network_threads,
             thread: self.thread,
             overhead_bytes: OVERHEAD_BYTES,
         }
@@ -76,6 +101,8 @@ pub struct Operation {
     pub ask_us: f64,
     /// The owning node's front thread.
     pub serve_us: f64,
+    /// The threads of the owner's other shards.
+    pub shards_us: f64,
     /// A front thread whose own processes ask for what the node has itself.
     pub own_us: f64,
     /// Both network threads together, with the turns that they take.
@@ -91,6 +118,8 @@ pub struct Cost {
     pub pass_ns: f64,
     /// To do what another node asks for.
     pub serve_ns: f64,
+    /// The same where a shard beside the first one does it.
+    pub shard_ns: f64,
     /// To do what an own process asks for.
     pub own_ns: f64,
     /// The network thread's, for a frame that it sends or receives.
@@ -109,6 +138,8 @@ impl Operation {
         Cost {
             pass_ns: self.ask_us * each_ns / 2.0,
             serve_ns: self.serve_us * each_ns,
+            // The first shard has as much as each of the others.
+            shard_ns: self.shards_us * each_ns * MEASURED_SHARDS / (MEASURED_SHARDS - 1.0),
             own_ns: self.own_us * each_ns,
             // A request and a reply, each sent by one network thread and received by another.
             frame_ns: self.network_us * each_ns / 4.0,
@@ -118,7 +149,16 @@ impl Operation {
     }
 }
 
+/// Shards of the daemons whose [`Operation::shards_us`] was measured.
+const MEASURED_SHARDS: f64 = 4.0;
+
 impl Cost {
+    /// Of a turn of a shard beside the first one.
+    #[must_use]
+    pub fn of_shards_turn(&self, work: &Work) -> u64 {
+        (work.replies_out as f64 * self.shard_ns).round() as u64
+    }
+
     /// Of a turn in which `asked` requests of own processes were taken.
     #[must_use]
     pub fn of_turn(&self, asked: u64, work: &Work) -> u64 {
@@ -144,6 +184,7 @@ pub const CREATE: Operation = Operation {
     requests: 2.0,
     ask_us: 14.48,
     serve_us: 0.00,
+    shards_us: 0.0,
     own_us: 3.57,
     network_us: 10.83 + 13.53,
     pool_us: 0.0,
@@ -154,6 +195,7 @@ pub const STAT: Operation = Operation {
     requests: 1.0,
     ask_us: 9.67,
     serve_us: 0.00,
+    shards_us: 0.0,
     own_us: 2.07,
     network_us: 7.81 + 9.21,
     pool_us: 0.0,
@@ -164,16 +206,50 @@ pub const REMOVE: Operation = Operation {
     requests: 1.0,
     ask_us: 10.05,
     serve_us: 0.00,
+    shards_us: 0.0,
     own_us: 2.43,
     network_us: 7.68 + 8.82,
     pool_us: 0.0,
 };
+/// [`CREATE`], [`STAT`] and [`REMOVE`] where daemons have four shards: three parts of four are done
+/// by the others' threads.
+pub const DEALT: [Operation; 3] = [
+    Operation {
+        name: "create, 4 shards",
+        requests: 2.0,
+        ask_us: 11.09,
+        serve_us: 0.00,
+        shards_us: 9.51,
+        own_us: 4.02,
+        network_us: 10.23 + 8.58,
+        pool_us: 0.0,
+    },
+    Operation {
+        name: "stat, 4 shards",
+        requests: 1.0,
+        ask_us: 8.06,
+        serve_us: 0.00,
+        shards_us: 7.17,
+        own_us: 2.77,
+        network_us: 7.19 + 6.74,
+        pool_us: 0.0,
+    },
+    Operation {
+        name: "remove, 4 shards",
+        requests: 1.0,
+        ask_us: 9.39,
+        serve_us: 0.00,
+        shards_us: 7.17,
+        own_us: 2.44,
+        network_us: 7.62 + 6.74,
+        pool_us: 0.0,
+    },
+];
 /// `create` in a directory of the own node, with the close; most of them are submitted.
 pub const OWN_CREATE: Operation =
     Operation { name: "create, own directory", requests: 2.0, own_us: 0.97, ..ASKS_NOBODY };
-/// `stat` there, which is asked for.
-pub const OWN_STAT: Operation =
-    Operation { name: "stat, own directory", own_us: 2.05, ..ASKS_NOBODY };
+/// `stat` there: a process does it alone ([`OWN_STAT_NS`]).
+pub const OWN_STAT: Operation = Operation { name: "stat, own directory", ..ASKS_NOBODY };
 /// `unlink` there.
 pub const OWN_REMOVE: Operation =
     Operation { name: "remove, own directory", own_us: 1.08, ..ASKS_NOBODY };
@@ -184,6 +260,7 @@ pub const LOOK: Operation = Operation {
     requests: 2.0,
     ask_us: 25.61,
     serve_us: 0.00,
+    shards_us: 0.0,
     // As by request; processes of its node open such files by themselves.
     own_us: 4.14,
     network_us: 19.44 + 25.52,
@@ -197,6 +274,7 @@ const ASKS_NOBODY: Operation = Operation {
     requests: 1.0,
     ask_us: 0.0,
     serve_us: 0.0,
+    shards_us: 0.0,
     own_us: 0.0,
     network_us: 0.0,
     pool_us: 0.0,
@@ -207,6 +285,7 @@ pub const WRITE_8K: Operation = Operation {
     requests: 1.0,
     ask_us: 11.63,
     serve_us: 0.00,
+    shards_us: 0.0,
     own_us: 0.14,
     network_us: 10.06 + 14.94,
     pool_us: 0.0,
@@ -217,6 +296,7 @@ pub const READ_8K: Operation = Operation {
     requests: 1.0,
     ask_us: 10.98,
     serve_us: 0.00,
+    shards_us: 0.0,
     own_us: 0.11,
     network_us: 10.80 + 12.73,
     pool_us: 0.0,
@@ -229,6 +309,7 @@ pub const WRITE_1M: Operation = Operation {
     requests: 2.0,
     ask_us: 149.28,
     serve_us: 0.00,
+    shards_us: 0.0,
     own_us: 9.77,
     network_us: 334.10 + 519.61,
     pool_us: 0.0,
@@ -239,6 +320,7 @@ pub const READ_1M: Operation = Operation {
     requests: 2.0,
     ask_us: 21.26,
     serve_us: 0.00,
+    shards_us: 0.0,
     own_us: 7.62,
     network_us: 477.75 + 582.74,
     pool_us: 0.0,

@@ -7,6 +7,7 @@ use std::time::Instant;
 use anyhow::{Result, bail};
 use clap::Parser;
 use scaling::{
+    costs::Daemon,
     document, report,
     study::{self, Curve, Workload},
 };
@@ -24,15 +25,19 @@ struct Arguments {
 
 fn main() -> Result<()> {
     let arguments = Arguments::parse();
-    let one = |workload: Workload| {
+    let one = |(workload, daemon): (Workload, Daemon)| {
         let start = Instant::now();
-        let curve = study::curve(workload, arguments.nodes_max);
-        eprintln!("{}: {:.1} s", workload.name(), start.elapsed().as_secs_f64());
+        let nodes_max = (arguments.nodes_max * Daemon::USUAL.shards / daemon.shards).max(8);
+        let curve = study::curve(workload, daemon, nodes_max);
+        let seconds = start.elapsed().as_secs_f64();
+        eprintln!("{}, {} shards: {seconds:.1} s", workload.name(), daemon.shards);
         curve
     };
     // Each workload has instances of its own, and a seed decides each.
     let curves: Vec<Curve> = std::thread::scope(|scope| {
-        let threads = Workload::ALL.map(|workload| scope.spawn(move || one(workload)));
+        let all = Workload::ALL.map(|workload| (workload, Daemon::USUAL)).into_iter();
+        let all = all.chain(study::with_more_threads());
+        let threads: Vec<_> = all.map(|of| scope.spawn(move || one(of))).collect();
         let join = |thread: std::thread::ScopedJoinHandle<'_, Result<Curve>>| {
             thread.join().unwrap_or_else(|_| bail!("a workload's thread has ended"))
         };

@@ -1,11 +1,12 @@
 //! The model that goes on where simulating every daemon is too heavy: a closed queueing network.
 //!
-//! Every node has a front thread, a network thread, and 16 processes. All nodes are alike, so one
-//! recursion over the number of processes gives the exact mean values for stations with random
-//! service (Reiser and Lavenberg, "Mean-value analysis of closed multichain queuing networks",
-//! JACM 27, 1980). Daemons need about the same time for each request, and requests of many
-//! processes gather, so the model is off by some factor; that is taken from the simulated points,
-//! and how well the model with it meets those that it was not taken from is said beside it.
+//! Every node has a front thread, network threads, threads of other shards, and 16 processes. All
+//! nodes are alike, so one recursion over the number of processes gives the exact mean values for
+//! stations with random service (Reiser and Lavenberg, "Mean-value analysis of closed multichain
+//! queuing networks", JACM 27, 1980). Daemons need about the same time for each request, and
+//! requests of many processes gather, so the model is off by some factor; that is taken from the
+//! simulated points, and how well the model with it meets those that it was not taken from is said
+//! beside it.
 
 use crate::costs::{Cost, Machine};
 
@@ -65,12 +66,16 @@ pub fn rate(
     let here = 1.0 - elsewhere;
     let passed = 2.0 * cost.pass_ns * elsewhere * requests;
     let served = (cost.serve_ns * elsewhere + cost.own_ns * here) * requests;
+    let (others, threads) = (machine.daemon.shards - 1, machine.daemon.network_threads);
+    let of_others = f64::from(others) / f64::from(others + 1);
+    let dealt = cost.shard_ns * of_others * elsewhere * requests;
     let frames = 4.0 * cost.frame_ns * elsewhere * requests;
     let think_ns = machine.client_ns as f64 + 2.0 * machine.one_way_ns as f64 * elsewhere;
     let stations = match target {
         Target::All | Target::Own => vec![
             Stations { count, demand_ns: passed + served },
-            Stations { count, demand_ns: frames },
+            Stations { count: count * f64::from(others.max(1)), demand_ns: dealt },
+            Stations { count: count * f64::from(threads), demand_ns: frames },
         ],
         Target::One => vec![
             Stations { count, demand_ns: passed },

@@ -4,11 +4,11 @@ use anyhow::Result;
 
 use crate::{
     balance,
-    costs::{CORES, MEASURED, START},
+    costs::{self, CORES, Daemon, MEASURED, Operation, START},
     field::PUBLISHED,
     plots::{Line, Mark, svg},
     startup,
-    study::{Curve, NODES, Point, Workload},
+    study::{Curve, DEALT, NODES, Point, Workload},
     transfers::transfers,
 };
 
@@ -93,6 +93,26 @@ pub fn rates(curves: &[&Curve]) -> String {
     text
 }
 
+/// The table of daemons with more threads: each workload's rates, by threads of a daemon.
+fn threads(curves: &[Curve]) -> String {
+    let mut columns = Vec::new();
+    let mut chosen = Vec::new();
+    for workload in DEALT {
+        for curve in curves.iter().filter(|curve| curve.workload == workload) {
+            let name = workload.name().split(',').next().unwrap_or_default();
+            columns.push(format!("{name}, {} + {0}", curve.daemon.shards));
+            chosen.push(curve);
+        }
+    }
+    let mut text = header("nodes", &columns);
+    for (row, nodes) in NODES.into_iter().enumerate() {
+        let cells = chosen.iter().map(|curve| cell(curve.workload, curve.points[row].1));
+        let cells: String = cells.map(|cell| format!(" {cell} |")).collect();
+        text += &format!("| {nodes} |{cells}\n");
+    }
+    text
+}
+
 fn fits(curves: &[Curve]) -> String {
     let columns = [
         "simulated up to",
@@ -105,9 +125,12 @@ fn fits(curves: &[Curve]) -> String {
     let mut text = header("workload", &columns.map(str::to_owned));
     for curve in curves {
         let Some((nodes, last)) = curve.measured.last() else { continue };
+        let name = match curve.daemon.shards {
+            1 => curve.workload.name().to_owned(),
+            shards => format!("{}, {shards} + {shards}", curve.workload.name()),
+        };
         text += &format!(
-            "| {} | {nodes} | {:.2} | {:+.0} % | {:.2} | {:.0} % | {:.0} % |\n",
-            curve.workload.name(),
+            "| {name} | {nodes} | {:.2} | {:+.0} % | {:.2} | {:.0} % | {:.0} % |\n",
             curve.factor,
             curve.error * 100.0,
             last.requests,
@@ -119,13 +142,22 @@ fn fits(curves: &[Curve]) -> String {
 }
 
 fn costs() -> String {
-    let columns =
-        ["requests", "asking front", "owner's front", "own front", "network threads", "I/O pool"];
+    let columns = [
+        "requests",
+        "asking front",
+        "owner's front",
+        "owner's other shards",
+        "own front",
+        "network threads",
+        "I/O pool",
+    ];
     let mut text = header("µs of processor time", &columns.map(str::to_owned));
-    for of in MEASURED {
+    for of in MEASURED.into_iter().chain(costs::DEALT) {
+        let Operation { name, requests, ask_us, serve_us, shards_us, own_us, .. } = of;
         text += &format!(
-            "| {} | {} | {:.2} | {:.2} | {:.2} | {:.2} | {:.2} |\n",
-            of.name, of.requests, of.ask_us, of.serve_us, of.own_us, of.network_us, of.pool_us
+            "| {name} | {requests} | {ask_us:.2} | {serve_us:.2} | {shards_us:.2} | {own_us:.2} | \
+             {:.2} | {:.2} |\n",
+            of.network_us, of.pool_us
         );
     }
     text
@@ -229,9 +261,16 @@ pub fn computed() -> Vec<Block> {
     ]
 }
 
+/// Those whose daemons have one thread of either kind.
+fn usual(curves: &[Curve]) -> Vec<Curve> {
+    curves.iter().filter(|curve| curve.daemon == Daemon::USUAL).cloned().collect()
+}
+
 /// The tables of what was simulated.
 #[must_use]
 pub fn blocks(curves: &[Curve]) -> Vec<Block> {
+    let all = curves;
+    let curves = &usual(curves);
     let some = |of: &dyn Fn(Workload) -> bool| -> String {
         let chosen: Vec<&Curve> = curves.iter().filter(|curve| of(curve.workload)).collect();
         rates(&chosen)
@@ -241,7 +280,8 @@ pub fn blocks(curves: &[Curve]) -> Vec<Block> {
         ("own", some(&is_in("own"))),
         ("dataset", some(&is_in("dataset"))),
         ("data", some(&is_in("data"))),
-        ("fits", fits(curves)),
+        ("threads", threads(all)),
+        ("fits", fits(all)),
         ("links", links()),
     ]
 }
@@ -251,6 +291,7 @@ pub fn blocks(curves: &[Curve]) -> Vec<Block> {
 /// # Errors
 /// One cannot be drawn.
 pub fn plots(curves: &[Curve]) -> Result<Vec<Plot>> {
+    let curves = &usual(curves);
     let some = |of: &dyn Fn(Workload) -> bool| -> Vec<Line> {
         curves.iter().filter(|curve| of(curve.workload)).map(line).collect()
     };

@@ -8,7 +8,7 @@ use mayfly_types::limits::CHUNK_BYTES_MIN;
 
 use crate::{
     cluster::{Act, Cluster, Measured, PROCESSES},
-    costs::{self, CORES, Cost, Machine, Operation},
+    costs::{self, CORES, Cost, Daemon, Machine, Operation},
     model::{self, Target},
 };
 
@@ -21,12 +21,25 @@ pub const SMALL_BYTES: u32 = 8 << 10;
 const WARM: u32 = 6;
 /// Operations of each process that are measured.
 const OPERATIONS: u32 = 12;
+/// The same of looks that processes take by themselves.
+const LOOKS: u32 = 240;
 
 /// Longer than it takes until what was made counts as not being changed.
 const AT_REST_NS: u64 = 1_500_000_000;
 
 /// Nodes up to which long transfers are simulated.
 const LONG_NODES_MAX: u32 = 32;
+
+/// Shards and network threads of a node's daemon in the table that compares them, besides one.
+pub const THREADS: [u32; 2] = [4, 16];
+
+/// What is dealt out, with daemons that have more threads.
+pub fn with_more_threads() -> impl Iterator<Item = (Workload, Daemon)> {
+    THREADS.into_iter().flat_map(|threads| DEALT.map(|of| (of, Daemon::of(threads))))
+}
+
+/// Workloads in one directory, whose names are dealt out to all shards.
+pub const DEALT: [Workload; 3] = [Workload::Create, Workload::Stat, Workload::Remove];
 
 /// A workload.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -157,7 +170,10 @@ impl Workload {
         self.depth().max(2)
     }
 
-    fn operation(self) -> Operation {
+    fn operation(self, daemon: Daemon) -> Operation {
+        if let Some(at) = DEALT.iter().position(|of| *of == self).filter(|_| daemon.shards > 1) {
+            return costs::DEALT[at];
+        }
         match self {
             Workload::Create => costs::CREATE,
             Workload::OwnCreate => costs::OWN_CREATE,
@@ -207,7 +223,7 @@ impl Workload {
 
     /// Requests of one operation that is counted.
     fn requests(self) -> f64 {
-        if self.bytes() > 0 { 1.0 } else { self.operation().requests }
+        if self.bytes() > 0 { 1.0 } else { self.operation(Daemon::USUAL).requests }
     }
 
     /// One instance of so many nodes at work.
@@ -215,8 +231,16 @@ impl Workload {
     /// # Errors
     /// An operation failed, or was not answered.
     pub fn simulate(self, nodes: u32) -> Result<Measured> {
-        let cost = self.operation().cost();
-        let machine = Machine::new(CORES[0], &cost);
+        self.simulate_with(nodes, Daemon::USUAL)
+    }
+
+    /// The same with other daemons.
+    ///
+    /// # Errors
+    /// The same.
+    pub fn simulate_with(self, nodes: u32, daemon: Daemon) -> Result<Measured> {
+        let cost = self.operation(daemon).cost();
+        let machine = Machine::new(CORES[0], daemon, &cost);
         let placing = (self.chunks(), self.directories());
         let mut cluster = Cluster::start(&machine, nodes, placing, self.lanes())?;
         prepare(self, &mut cluster, cost)?;
@@ -229,6 +253,8 @@ impl Workload {
         let file = |at| format!("d/f.{process}.{at}");
         let own = |at| format!("o{process}/f.{at}");
         let each = |act: &dyn Fn(u32) -> Act| (0..OPERATIONS).map(act).collect();
+        // They take no time of a daemon, and all processes keep step.
+        let many = |act: &dyn Fn(u32) -> Act| (0..LOOKS).map(|at| act(at % OPERATIONS)).collect();
         let count = self.bytes();
         let bytes = u64::from(count);
         match self {
@@ -236,13 +262,13 @@ impl Workload {
             Workload::Stat => each(&|at| Act::Stat(file(at))),
             Workload::Remove => each(&|at| Act::Unlink(file(at))),
             Workload::OwnCreate => each(&|at| Act::Create(own(at))),
-            Workload::OwnStat => each(&|at| Act::Stat(own(at))),
+            Workload::OwnStat => many(&|at| Act::Stat(own(at))),
             Workload::OwnRemove => each(&|at| Act::Unlink(own(at))),
             Workload::DatasetFirst | Workload::DatasetSecond | Workload::DatasetThird => {
                 each(&|at| Act::Look(file(at)))
             }
             Workload::HotRead => each(&|_| Act::Look("d/hot".to_owned())),
-            Workload::HotFile => each(&|_| Act::Stat("d/hot".to_owned())),
+            Workload::HotFile => many(&|_| Act::Stat("d/hot".to_owned())),
             Workload::WriteEach => each(&|at| Act::Write(u64::from(at) * bytes, count)),
             Workload::ReadEach => each(&|at| Act::Read(u64::from(at) * bytes, count)),
             // The same bytes again, so that hundreds of nodes fit into memory.
@@ -304,7 +330,7 @@ fn prepare(workload: Workload, cluster: &mut Cluster, cost: Cost) -> Result<()> 
             let hot = || "d/hot".to_owned();
             cluster.phase(cost, 1, |process| first(process, Act::Create(hot())))?;
             cluster.begin_program(0, workload.lanes())?;
-            // The first of them come too soon after it was made to be kept.
+            cluster.rest(AT_REST_NS);
             cluster.phase(cost, 1, |_| vec![Act::Stat(hot()); 8])?;
         }
         Workload::WriteEach | Workload::ReadEach | Workload::WriteLong | Workload::ReadLong => {
@@ -356,6 +382,8 @@ impl Point {
 pub struct Curve {
     /// Which.
     pub workload: Workload,
+    /// Its daemons.
+    pub daemon: Daemon,
     /// By number of nodes.
     pub points: Vec<(u32, Point)>,
     /// What was simulated.
@@ -370,19 +398,19 @@ pub struct Curve {
 ///
 /// # Errors
 /// As [`Workload::simulate`].
-pub fn curve(workload: Workload, nodes_max: u32) -> Result<Curve> {
+pub fn curve(workload: Workload, daemon: Daemon, nodes_max: u32) -> Result<Curve> {
     let mut measured = Vec::new();
     // They move real bytes through every daemon.
     let nodes_max = if workload.is_long() { nodes_max.min(LONG_NODES_MAX) } else { nodes_max };
     for nodes in NODES.into_iter().filter(|nodes| *nodes <= nodes_max) {
-        measured.push((nodes, workload.simulate(nodes)?));
+        measured.push((nodes, workload.simulate_with(nodes, daemon)?));
     }
-    Ok(extend(workload, measured))
+    Ok(extend(workload, daemon, measured))
 }
 
-fn extend(workload: Workload, measured: Vec<(u32, Measured)>) -> Curve {
-    let operation = workload.operation();
-    let (cost, machine) = (operation.cost(), Machine::new(CORES[0], &operation.cost()));
+fn extend(workload: Workload, daemon: Daemon, measured: Vec<(u32, Measured)>) -> Curve {
+    let cost = workload.operation(daemon).cost();
+    let machine = Machine::new(CORES[0], daemon, &cost);
     let model = |nodes| {
         let processes = PROCESSES * workload.depth();
         model::rate(&cost, &machine, nodes, workload.target(), workload.requests(), processes)
@@ -402,5 +430,5 @@ fn extend(workload: Workload, measured: Vec<(u32, Measured)>) -> Curve {
         Point::Modelled(rate * falls.powf(steps), rate)
     };
     let points = NODES.into_iter().map(|nodes| (nodes, point(nodes))).collect();
-    Curve { workload, points, measured, factor, error: before / factor - 1.0 }
+    Curve { workload, daemon, points, measured, factor, error: before / factor - 1.0 }
 }

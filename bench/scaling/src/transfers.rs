@@ -37,6 +37,7 @@ pub fn transfers(nodes: u32, cores: u32, pools: bool, daemon_gib: f64) -> Moved 
         cores,
         nic: Speed::of_link(NIC_GIGABITS),
         uplink: Speed::of_link(UPLINK_GIGABITS),
+        threads: 1,
         thread: Speed { frame_ns: 0.0, byte_ns: 1e9 / (daemon_gib * f64::from(1 << 30)) },
         overhead_bytes: 0,
     };

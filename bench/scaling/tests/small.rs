@@ -1,6 +1,7 @@
 //! The study runs, and the document is what it writes.
 
 use scaling::{
+    costs::Daemon,
     document, report,
     study::{self, NODES, Workload},
 };
@@ -61,7 +62,7 @@ fn the_document_has_everything_that_the_study_writes() {
     for row in report::link_rows(&report::LINK_NODES[..2]).lines() {
         assert!(links.contains(row), "{old}: {row}");
     }
-    let curves = [study::curve(Workload::Stat, 4).expect("the study runs")];
+    let curves = [study::curve(Workload::Stat, Daemon::USUAL, 4).expect("the study runs")];
     for (name, _) in report::plots(&curves).expect("plots can be drawn") {
         let file = document::root().join("docs/benchmarks/plots").join(name);
         assert!(file.exists(), "{}", file.display());

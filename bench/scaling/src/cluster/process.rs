@@ -73,6 +73,8 @@ pub(super) struct Process {
     submitted: VecDeque<OpenRef>,
     open: Option<OpenRef>,
     depth: usize,
+    /// It looks at something by itself until then.
+    busy_until_ns: u64,
 }
 
 /// What a process heard.
@@ -105,6 +107,7 @@ pub(super) fn attach(number: u32, node: &mut Node, lanes: u32) -> Result<Vec<Pro
             submitted: VecDeque::new(),
             open: None,
             depth: 1,
+            busy_until_ns: 0,
         }
     };
     Ok((0..PROCESSES).map(one).collect())
@@ -129,18 +132,21 @@ impl Process {
     }
 
     /// The file that it reads next, by opening it.
-    pub(super) fn looks_at(&self) -> Option<&str> {
-        match self.acts.front() {
-            Some(Act::Look(path)) if self.slots.iter().all(|slot| slot.busy.is_none()) => {
-                Some(path)
-            }
-            _ => None,
-        }
+    pub(super) fn looks_at(&self) -> Option<&Act> {
+        let is_free = self.slots.iter().all(|slot| slot.busy.is_none());
+        let act = self.acts.front().filter(|act| matches!(act, Act::Look(_) | Act::Stat(_)));
+        act.filter(|_| is_free)
     }
 
-    /// It has done so by itself.
-    pub(super) fn has_looked(&mut self) {
+    /// It does so by itself, until then.
+    pub(super) fn looks_until(&mut self, until_ns: u64) {
         self.acts.pop_front();
+        self.busy_until_ns = until_ns;
+    }
+
+    /// Whether it looks at something by itself.
+    pub(super) fn is_looking(&self, now_ns: u64) -> bool {
+        now_ns < self.busy_until_ns
     }
 
     /// Begins what can be begun; how many requests that is.

@@ -220,19 +220,31 @@ impl Shard {
     /// Whether a process of this node finds the bytes of this file of another node's by itself.
     #[must_use]
     pub fn has_bytes_of(&self, path: &[u8]) -> bool {
+        self.way_to(path).is_some_and(|(directory, name)| {
+            self.namespace.cache.has_bytes(directory, name, self.leases.now + AHEAD_SECONDS)
+        })
+    }
+
+    /// Whether a process of this node looks at this file by itself, if it is there: all names of
+    /// this shard are in its records, those of other nodes as long as they are kept.
+    #[must_use]
+    pub fn has_attributes_of(&self, path: &[u8]) -> bool {
+        self.way_to(path).is_some_and(|(directory, name)| {
+            let until = self.namespace.cache.file_until(directory, name);
+            until.is_some_and(|until| self.leases.now + AHEAD_SECONDS < until)
+                || self.owns(directory, name)
+        })
+    }
+
+    /// The directory that a path leads to by directories that are remembered, and its last name.
+    fn way_to<'p>(&self, path: &'p [u8]) -> Option<(FileId, &'p [u8])> {
         let mut directory = FileId::ROOT;
-        let mut names = path.split(|byte| *byte == b'/').peekable();
-        while let Some(name) = names.next() {
-            let now = self.leases.now;
-            if names.peek().is_none() {
-                return self.namespace.cache.has_bytes(directory, name, now + AHEAD_SECONDS);
-            }
-            match self.namespace.cache.directory(directory, name, now) {
-                Some((id, _)) => directory = id,
-                None => return false,
-            }
+        let mut names = path.split(|byte| *byte == b'/');
+        let last = names.next_back()?;
+        for name in names {
+            directory = self.namespace.cache.directory(directory, name, self.leases.now)?.0;
         }
-        false
+        Some((directory, last))
     }
 
     /// When the shard has to be called again though nobody asks for anything.
