@@ -318,3 +318,24 @@ fn where_objects_are_waited_for_a_closed_file_is_settled_when_nobody_waits() {
     while node.run_job(0, 0) {}
     assert_eq!(objects(&node), 0);
 }
+
+/// The start of the next daemon used to fail on it, for everybody.
+#[test]
+fn who_says_that_he_has_made_an_object_and_has_not_harms_that_file_alone() {
+    let mut node = node();
+    let open = submit_create(&node, "d/f").unwrap();
+    let (new, _) = begin(&node, open, (0, 9000)).unwrap();
+    assert!(ring_at(&node, SESSION).finish_object(new));
+    node.ask(&Ping {}, |()| ()).unwrap();
+    node.core().session_closed(SESSION);
+    node.core().commit().unwrap();
+    for number in 0..2 {
+        node.restart();
+        let path = format!("d/other{number}");
+        make_as(&mut node, OTHER, &path).unwrap();
+        node.settle_down();
+        assert!(node.stat(&path, false).is_ok() && node.stat("d/f", false).is_err());
+    }
+    node.unlink("d/f", false).unwrap();
+    check_sound(&mut node);
+}

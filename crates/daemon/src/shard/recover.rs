@@ -20,6 +20,7 @@ use crate::{
     files::{Files, data::BLOCK_BYTES, descriptions::Found, state::data::object_of},
     leases::Leases,
     locks::{Locks, table::Owner},
+    log,
     namespace::{
         Namespace,
         state::inode::{Located, Ownership},
@@ -272,7 +273,14 @@ impl Shard {
                 continue;
             }
             if self.files.opens.file(id).is_none_or(|file| file.writers == 0) {
-                self.settle_now(&mut located)?;
+                match self.settle_now(&mut located) {
+                    // Whoever may write to the directory can take objects away, and a process can
+                    // say that it has made one. That concerns this file, and not the start.
+                    Err(Fault::Errno(Errno::ENOENT)) => {
+                        log::error("start", format_args!("the object of file {} is gone", id.0));
+                    }
+                    settled => settled?,
+                }
                 self.commit_now_and_then()?;
                 continue;
             }
