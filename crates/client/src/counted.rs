@@ -246,7 +246,10 @@ impl<T: Transport, D: Descriptors> Client<T, D> {
         if let Some((directory, bytes)) = self.leased_name(reference, name) {
             return Subject { file, directory, path: name.get(..bytes).unwrap_or_default() };
         }
-        if let Some(key) = keys.get(entry.file.load(Relaxed) as usize)
+        // One that is promised has no file so far: what stands there is an earlier one's.
+        let index = entry.file.load(Relaxed) as usize;
+        let is_its = self.node.files.get(index).is_some_and(|of| of.id.load(Relaxed) == file);
+        if let Some(key) = keys.get(index).filter(|_| is_its)
             && key.directory.load(Relaxed) != 0
         {
             let bytes = (key.name_bytes.load(Relaxed) as usize).min(NAME_BYTES_MAX);

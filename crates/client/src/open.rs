@@ -214,6 +214,8 @@ impl<T: Transport, D: Descriptors> Client<T, D> {
         let began = self.begin(0);
         let reference = self.transport.submit_create(&Open { walk, flags, mode, uid, gid })?;
         self.end_at(began, (Kind::Create, Way::Unawaited), &walk, false);
+        // What is written before it is made is counted for it.
+        self.note_name(reference, &walk);
         let entry = self.node.opens.get(reference.index as usize)?;
         Some(OpenFile { reference, entry })
     }

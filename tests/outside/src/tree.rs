@@ -29,8 +29,8 @@ use crate::{
 
 /// The client of a parallel file system keeps names for so long.
 const NAME_KEPT: Duration = Duration::from_secs(10);
-/// And the attributes of a file: long enough for who has just been told of them with the name.
-const KEPT: Duration = Duration::from_millis(20);
+/// And the attributes of a file: for as long as who was told of them with the name may need them.
+const KEPT: Duration = Duration::from_secs(1);
 /// And those of a directory.
 const DIRECTORY_KEPT: Duration = Duration::from_secs(1);
 const NAME: &[u8] = b".outside";
