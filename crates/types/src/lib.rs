@@ -24,5 +24,5 @@ pub use chunks::{Chunks, Tail};
 pub use errno::Errno;
 pub use fold::{BuildFold, FoldHasher};
 pub use id::{FileId, OpenRef, SessionId};
-pub use object::{OBJECT_PATH_BYTES_MAX, ObjectPath};
+pub use object::{FIRST_OBJECT, OBJECT_PATH_BYTES_MAX, ObjectPath};
 pub use options::{Durability, Times};

@@ -5,6 +5,9 @@ use crate::FileId;
 /// Longest path of an object, bytes.
 pub const OBJECT_PATH_BYTES_MAX: usize = 3 + 16 + 1 + 10;
 
+/// Which of its objects a file's first one is; 0 stands for none.
+pub const FIRST_OBJECT: u32 = 1;
+
 /// Path of an object relative to the directory of objects, in memory of its own.
 #[derive(Debug, Clone, Copy)]
 pub struct ObjectPath {

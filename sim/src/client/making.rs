@@ -7,7 +7,7 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use mayfly_object::ObjectId;
 use mayfly_transport_shm::submission_ring::{NewObject, SubmissionRing, ring_of};
-use mayfly_types::{FileId, OpenRef};
+use mayfly_types::{FIRST_OBJECT, FileId, OpenRef};
 
 use super::{Client, submitting::show};
 use crate::node::Node;
@@ -42,7 +42,7 @@ impl Client {
             return;
         }
         let Some(new) = ring.begin_object(open, (0, bytes.len() as u64)) else { return };
-        let object = ObjectId { file, generation: 1 };
+        let object = ObjectId { file, generation: FIRST_OBJECT };
         self.making = Some(Making { ring, new, object, name: name.to_owned(), bytes, made: None });
         if number % 4 == 1 {
             self.go_on_making(node);

@@ -12,13 +12,11 @@ use mayfly_sys::{
 };
 use mayfly_transport::Transport;
 use mayfly_transport_shm::tally::{Kind, Way};
-use mayfly_types::{Errno, FileId, ObjectPath, limits::INLINE_BYTES_MAX};
+use mayfly_types::{Errno, FIRST_OBJECT, FileId, ObjectPath, limits::INLINE_BYTES_MAX};
 
 use super::{pieces::Pieces, write_pieces_to};
 use crate::{Client, Descriptors, OpenFile, counted::Transfer, objects::ObjectFile, open::offset};
 
-/// A file's first object.
-pub(crate) const FIRST: u32 = 1;
 /// Owner only, as the daemon makes them.
 const OBJECT_MODE: u32 = 0o700;
 
@@ -125,7 +123,7 @@ impl<T: Transport, D: Descriptors> Client<T, D> {
         pieces: Pieces<'_>,
     ) -> Option<usize> {
         let id = open.id();
-        let path = PathText::from_bytes(ObjectPath::of(id, FIRST).as_bytes()).ok()?;
+        let path = PathText::from_bytes(ObjectPath::of(id, FIRST_OBJECT).as_bytes()).ok()?;
         let (mut is_there, mut written) = (false, None);
         let made = self.transport.submit_object(open.reference, (offset, end), &mut |content| {
             let Ok(object) = self.create_object(id, &path) else { return false };
@@ -148,7 +146,7 @@ impl<T: Transport, D: Descriptors> Client<T, D> {
         let create = || file::open_at(directory, path, flags, OBJECT_MODE);
         let created = match create() {
             Err(Errno::ENOENT) => {
-                let parent = PathText::from_bytes(ObjectPath::of(id, FIRST).directory())?;
+                let parent = PathText::from_bytes(ObjectPath::of(id, FIRST_OBJECT).directory())?;
                 match file::make_directory(directory, &parent, OBJECT_MODE) {
                     Ok(()) | Err(Errno::EEXIST) => create(),
                     Err(errno) => Err(errno),

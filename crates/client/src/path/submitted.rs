@@ -9,7 +9,9 @@ use mayfly_transport_shm::{
     layout::{FILE_BY_REQUEST, FILE_OBJECT, FILE_STRIPED, OPEN_PROMISED},
     tally::{Kind, Way},
 };
-use mayfly_types::{Attr, FileId, FileKind, ObjectPath, OpenRef, Times, Timestamp, inline_blocks};
+use mayfly_types::{
+    Attr, FIRST_OBJECT, FileId, FileKind, ObjectPath, OpenRef, Times, Timestamp, inline_blocks,
+};
 use mayfly_wire::{
     Rename, SET_ATIME, SET_ATIME_NOW, SET_MTIME, SET_MTIME_NOW, SET_SIZE, SetAttr, Target, Walk,
 };
@@ -18,7 +20,7 @@ use super::{
     names::Attributes,
     records::{is_complete, is_served_since, is_submitted},
 };
-use crate::{Client, Descriptors, OpenFile, data::promised::FIRST};
+use crate::{Client, Descriptors, OpenFile};
 
 /// Times are the object's as long as the length is.
 const TIMES: u32 = SET_ATIME | SET_ATIME_NOW | SET_MTIME | SET_MTIME_NOW;
@@ -178,7 +180,7 @@ impl<T: Transport, D: Descriptors> Client<T, D> {
     /// Sets times of the object that this process has made for a file that is not made yet.
     fn time_promised_object(&self, promised: OpenRef, to: &Attributes) -> bool {
         let Some(entry) = self.node.opens.get(promised.index as usize) else { return false };
-        let object = ObjectPath::of(FileId(entry.id.load(Relaxed)), FIRST);
+        let object = ObjectPath::of(FileId(entry.id.load(Relaxed)), FIRST_OBJECT);
         let Ok(path) = PathText::from_bytes(object.as_bytes()) else { return false };
         let which = |set: u32, now: u32, time: Timestamp| match to.which {
             which if which & now != 0 => file::SetTime::Now,

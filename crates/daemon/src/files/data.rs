@@ -354,19 +354,22 @@ impl Shard {
         if !located.inode.unsettled {
             return Ok(());
         }
-        let inode = &mut located.inode;
-        inode.size_bytes = attr.size_bytes;
-        inode.blocks = attr.blocks;
+        self.take_from_object(&mut located.inode, attr);
+        located.inode.unsettled = false;
+        self.forget_append(object.file)?;
+        self.discharge(object.file);
+        self.store.delete(&key::numbered(key::UNSETTLED, object.file))?;
+        self.save(located)
+    }
+
+    /// Length, space and times of the object are the inode's from now on.
+    pub(crate) fn take_from_object(&mut self, inode: &mut Inode, attr: &ObjectAttr) {
+        (inode.size_bytes, inode.blocks) = (attr.size_bytes, attr.blocks);
         if self.config.times != Times::None {
             inode.mtime = attr.mtime;
             inode.ctime = inode.ctime.max(attr.ctime);
         }
-        inode.unsettled = false;
-        self.forget_append(object.file)?;
         self.counters.settled_bytes += attr.blocks * BLOCK_BYTES;
-        self.discharge(object.file);
-        self.store.delete(&key::numbered(key::UNSETTLED, object.file))?;
-        self.save(located)
     }
 
     /// Gives back what is set aside for an open file.
@@ -383,7 +386,6 @@ impl Shard {
         if inode.layout.striped {
             return self.doom_striped(inode);
         }
-        self.store.put(&key::doomed(object.file, object.generation), &[1])?;
         if inode.unsettled {
             self.discharge(object.file);
             self.forget_append(object.file)?;
@@ -393,6 +395,12 @@ impl Shard {
                 self.counters.settled_bytes.saturating_sub(inode.blocks * BLOCK_BYTES);
         }
         self.counters.objects = self.counters.objects.saturating_sub(1);
+        self.remove_object(object)
+    }
+
+    /// An object goes after the commit that no record names, if it is there.
+    pub(crate) fn remove_object(&mut self, object: ObjectId) -> Outcome<()> {
+        self.store.put(&key::doomed(object.file, object.generation), &[1])?;
         self.files.background.doomed.push(object);
         Ok(())
     }

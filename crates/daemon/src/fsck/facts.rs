@@ -4,12 +4,8 @@ use mayfly_meta::{
     StoreError, key,
     record::{Content, Dentry, Inode, Intent, Layout, Member, Part, Policy, Step},
 };
-use mayfly_types::FileId;
+use mayfly_types::{FIRST_OBJECT, FileId};
 use mayfly_wire::inspection::{self, Directory, Fact, File, Mark, Name, Operation, Spread};
-
-/// A file's first object, which its process may make.
-const FIRST_OBJECT: u32 = 1;
-
 /// Tells what is compared of a record; nothing of one that has nothing to do with others.
 pub fn facts_of(key: &[u8], record: &[u8], tell: &mut dyn FnMut(&Fact<'_>)) {
     if read(key, record, tell).is_err() {

@@ -19,7 +19,7 @@ use mayfly_meta::{
 use mayfly_object::{ObjectAttr, ObjectId};
 use mayfly_transport_shm::submission_ring::{Made, RECORDS, RINGS, Record, SubmissionRing};
 use mayfly_types::{
-    Errno, FileId, Times, Timestamp,
+    Errno, FIRST_OBJECT, FileId, Timestamp,
     limits::{CHUNK_BYTES_MIN, INLINE_BYTES_MAX, SYMLINK_BYTES_MAX},
 };
 
@@ -27,7 +27,6 @@ use mayfly_wire::{SET_MTIME, SET_MTIME_NOW};
 
 use crate::{
     fault::{Outcome, store_failed},
-    files::data::BLOCK_BYTES,
     leases::state::{cycles::Present, submissions::Ring},
     log,
     maps::HashMap,
@@ -43,8 +42,6 @@ use crate::{
     shards::planted::{Planted, is_planted},
 };
 
-/// A file's first object, which its process makes.
-const FIRST: u32 = 1;
 /// An object may reach so far at most without asking, bytes.
 const OBJECT_BYTES_MAX: u64 = 1 << 20;
 /// With less to offer to each there is nothing, bytes.
@@ -95,8 +92,8 @@ impl Shard {
         let made = self.make_submitted((new, &content), place, (ring, at), present);
         self.leases.delegations.content = content;
         if made.is_err() && object != Made::Nothing && promised != FileId::NONE {
-            let object = ObjectId { file: promised, generation: FIRST };
-            self.remove_marked(object)?;
+            let object = ObjectId { file: promised, generation: FIRST_OBJECT };
+            self.remove_object(object)?;
         }
         made
     }
@@ -124,8 +121,8 @@ impl Shard {
         match filled {
             Some(filled) => self.fill_submitted(&mut inode, filled, opened.is_some(), &birth())?,
             None if new.object != Made::Nothing => {
-                inode.generation = FIRST;
-                self.note_started(ring, ObjectId { file: id, generation: FIRST })?;
+                inode.generation = FIRST_OBJECT;
+                self.note_started(ring, ObjectId { file: id, generation: FIRST_OBJECT })?;
             }
             None => {}
         }
@@ -149,8 +146,6 @@ impl Shard {
         if opened.is_some() {
             self.files.opens.mark_object(id);
             self.allow(id, filled.end);
-        }
-        if opened.is_some() {
             return Ok(());
         }
         self.settle_soon(&mut Located { inode: Box::new(inode), fused: Some(birth()) })
@@ -210,7 +205,7 @@ impl Shard {
         if is_planted(Planted::SubmittedObjectLost) {
             return None;
         }
-        let object = ObjectId { file, generation: FIRST };
+        let object = ObjectId { file, generation: FIRST_OBJECT };
         match self.objects.attr_at_hand(object) {
             Ok(attr) => Some(Filled { object, attr, end: end.min(OBJECT_BYTES_MAX) }),
             Err(errno) => {
@@ -238,12 +233,7 @@ impl Shard {
             self.store.put(&key::numbered(key::UNSETTLED, object.file), &birth.encode())?;
             return Ok(());
         };
-        (inode.size_bytes, inode.blocks) = (attr.size_bytes, attr.blocks);
-        if self.config.times != Times::None {
-            inode.mtime = attr.mtime;
-            inode.ctime = inode.ctime.max(attr.ctime);
-        }
-        self.counters.settled_bytes += attr.blocks * BLOCK_BYTES;
+        self.take_from_object(inode, &attr);
         Ok(())
     }
 
@@ -252,13 +242,6 @@ impl Shard {
         self.store.put(&key::doomed(object.file, object.generation), &[1])?;
         // It makes one at a time.
         self.files.background.doomed.extend(ring.started.replace(object));
-        Ok(())
-    }
-
-    /// An object goes that no record names, if it is there.
-    fn remove_marked(&mut self, object: ObjectId) -> Outcome<()> {
-        self.store.put(&key::doomed(object.file, object.generation), &[1])?;
-        self.files.background.doomed.push(object);
         Ok(())
     }
 
@@ -298,10 +281,10 @@ impl Shard {
     pub(super) fn end_noted(&mut self, noted: Noted, taken_up: &[FileId]) -> Outcome<()> {
         let is_over = |id: &FileId| *id != FileId::NONE && !taken_up.contains(id);
         for file in noted.into_values().flatten().filter(is_over) {
-            let object = ObjectId { file, generation: FIRST };
+            let object = ObjectId { file, generation: FIRST_OBJECT };
             // Nobody waits for anything but the start itself.
             if self.is_home(file) && self.objects.attr(object).is_ok() {
-                self.remove_marked(object)?;
+                self.remove_object(object)?;
             }
         }
         Ok(())

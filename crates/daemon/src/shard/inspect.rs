@@ -205,8 +205,7 @@ impl Shard {
         if has_part || has_inode || self.files.opens.file(file).is_some() {
             return Err(Errno::EBUSY.into());
         }
-        self.store.put(&key::doomed(file, generation), &[1])?;
-        self.files.background.doomed.push(ObjectId { file, generation });
+        self.remove_object(ObjectId { file, generation })?;
         Ok(Served::Replied)
     }
 }

@@ -65,6 +65,11 @@ impl Shard {
         Ok(self.chunks_of(inode)?.is_some_and(|chunks| !chunks.is_empty()))
     }
 
+    /// The same, of a file of which nothing was fetched either.
+    fn chunks_here(&mut self, inode: &Inode) -> Outcome<Chunks> {
+        self.chunks_of(inode)?.map_or_else(|| Shard::no_chunks(inode), Ok)
+    }
+
     fn no_chunks(inode: &Inode) -> Outcome<Chunks> {
         let origin = inode.origin.ok_or(Errno::EIO)?;
         let times = (origin.mtime, master_of(inode)?.ctime);
@@ -101,10 +106,7 @@ impl Shard {
         }
         let end = offset.saturating_add(count).min(inode.size_bytes);
         let window = self.note_stream(inode.id, offset, end);
-        let chunks = match self.chunks_of(inode)? {
-            Some(chunks) => chunks,
-            None => Shard::no_chunks(inode)?,
-        };
+        let chunks = self.chunks_here(inode)?;
         let first = offset / chunks.chunk_bytes();
         let behind = end.div_ceil(chunks.chunk_bytes());
         if let Some(missing) = (first..behind).find(|chunk| !chunks.has(*chunk)) {
@@ -121,10 +123,7 @@ impl Shard {
 
     /// The next bytes that are not here are wanted, until all are.
     pub(crate) fn all_chunks_at_hand(&mut self, inode: &Inode) -> Outcome<()> {
-        let chunks = match self.chunks_of(inode)? {
-            Some(chunks) => chunks,
-            None => Shard::no_chunks(inode)?,
-        };
+        let chunks = self.chunks_here(inode)?;
         let missing = (0..chunks.count()).find(|chunk| !chunks.has(*chunk)).unwrap_or(0);
         let run = Run { first: missing, end: chunks.count(), ahead: TIER_AHEAD_CHUNKS_MAX };
         Err(self.want_chunks(inode, &chunks, run)?)

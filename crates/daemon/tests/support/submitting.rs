@@ -15,7 +15,7 @@ use mayfly_transport_shm::{
         name_table::NameTables, ring_of,
     },
 };
-use mayfly_types::{FileId, ObjectPath, OpenRef, SessionId};
+use mayfly_types::{FIRST_OBJECT, FileId, ObjectPath, OpenRef, SessionId};
 use mayfly_wire::{Close, MakeDirectory, Open, OpenReply, SET_MTIME};
 
 use super::{Answer, Node, O_CREAT, O_RDWR, PID, SESSION, config, records, walk};
@@ -169,7 +169,7 @@ fn submit_changes_as(
 /// Where the object lies that a process makes for the file of a promised description.
 pub fn object_of_promised(node: &Node, open: OpenRef) -> PathBuf {
     let id = FileId(node.region.opens[open.index as usize].id.load(Relaxed));
-    let path = ObjectPath::of(id, 1);
+    let path = ObjectPath::of(id, FIRST_OBJECT);
     node.objects.join(std::str::from_utf8(path.as_bytes()).unwrap())
 }
 
