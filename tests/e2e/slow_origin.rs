@@ -25,14 +25,7 @@ struct Slow<'a> {
 }
 
 fn is_possible() -> bool {
-    let is = |name: &str, usual: &str| {
-        std::env::var(name).map_or(true, |value| value.is_empty() || value == usual)
-    };
-    let possible = is("MAYFLY_SHARDS", "1") && is("MAYFLY_NODES", "");
-    if !possible {
-        skip::note("slow origins", "they are for one node and one shard so far");
-    }
-    possible && skip::unless_mountable("slow origins")
+    skip::unless_one_shard("slow origins") && skip::unless_mountable("slow origins")
 }
 
 fn text(path: &Path) -> Result<&str> {

@@ -319,19 +319,13 @@ fn prepare(workload: Workload, cluster: &mut Cluster, cost: Cost) -> Result<()> 
                 cluster.phase(cost, 1, |process| workload.acts(process))?;
             }
         }
-        Workload::HotRead => {
+        Workload::HotRead | Workload::HotFile => {
             let hot = || "d/hot".to_owned();
             cluster.phase(cost, 1, |process| first(process, Act::Create(hot())))?;
             cluster.begin_program(0, workload.lanes())?;
             cluster.rest(AT_REST_NS);
-            cluster.phase(cost, 1, |_| vec![Act::Look(hot()); 8])?;
-        }
-        Workload::HotFile => {
-            let hot = || "d/hot".to_owned();
-            cluster.phase(cost, 1, |process| first(process, Act::Create(hot())))?;
-            cluster.begin_program(0, workload.lanes())?;
-            cluster.rest(AT_REST_NS);
-            cluster.phase(cost, 1, |_| vec![Act::Stat(hot()); 8])?;
+            let look = if workload == Workload::HotRead { Act::Look } else { Act::Stat };
+            cluster.phase(cost, 1, |_| vec![look(hot()); 8])?;
         }
         Workload::WriteEach | Workload::ReadEach | Workload::WriteLong | Workload::ReadLong => {
             let own = |process| vec![Act::Open(format!("d/e.{process}"))];

@@ -7,10 +7,11 @@ mod support;
 use mayfly_daemon::{Caller, Clock, Completion, Config, Directories};
 use mayfly_types::{FileId, SessionId, limits::LEASE_SECONDS};
 use mayfly_wire::{
-    Lease, Leased, Link, Notices, Open, Operation, Ping, Reader, Rename, Request, SET_MODE,
-    SetAttr, SetXattr, Target, Unlink, Watch, Wire, Writer,
+    Lease, Leased, Link, Notices, Open, Ping, Reader, Rename, SET_MODE, SetAttr, SetXattr, Target,
+    Unlink, Watch, Wire, Writer,
     notices::{self, LEASED_ATTRIBUTES, LEASED_NAME, LEASED_NOTHING, Name},
 };
+use support::several::{begin, played};
 use support::{
     Node, O_RDWR, SESSION, config, set,
     submitting::{OTHER as WORKER, make_file_as, submit_create_as, warm_as},
@@ -24,24 +25,6 @@ const OTHER: SessionId = SessionId(8);
 struct Play {
     node: Node,
     directory: FileId,
-}
-
-fn played(node: &mut Node, caller: Caller) -> Option<Completion> {
-    while node.move_on() {}
-    let at = node.several.published.iter().position(|done| done.caller == caller)?;
-    Some(node.several.published.swap_remove(at))
-}
-
-/// Hands in a request that may wait.
-fn begin<'a, O: Operation<'a>>(node: &mut Node, session: SessionId, request: &O) -> Caller {
-    let mut sent = vec![0; 4096];
-    let mut to = Writer::new(&mut sent);
-    request.encode(&mut to).unwrap();
-    let used = to.used();
-    let caller = node.next_caller(session);
-    let request = Request::decode(O::OP, &sent[..used]).unwrap();
-    node.hand_in(caller, request, &mut vec![0; 300_000]);
-    caller
 }
 
 impl Play {

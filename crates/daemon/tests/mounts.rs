@@ -11,10 +11,10 @@ use mayfly_types::{
 };
 use mayfly_wire::{
     LOCK_FLOCK, LOCK_OFD, LOCK_READ, LOCK_UNLOCK, LOCK_WRITE, Lock, LockRange, Map, MoveLock,
-    Notices, Open, OpenReply, Operation, Ping, Reader, Request, SET_SIZE, Target, Tell,
-    WALK_FOLLOW, Watch, Wire, Writer,
+    Notices, Open, OpenReply, Ping, Reader, SET_SIZE, Target, Tell, WALK_FOLLOW, Watch, Wire,
     notices::{Notice, changes},
 };
+use support::several::{begin, played};
 use support::{Node, O_CREAT, O_RDWR, SESSION, config, config_of, failed, set, walk};
 
 const MOUNT: SessionId = SessionId(7);
@@ -25,24 +25,6 @@ const OTHER: SessionId = SessionId(8);
 struct Play {
     node: Node,
     file: OpenRef,
-}
-
-fn played(node: &mut Node, caller: Caller) -> Option<Completion> {
-    while node.move_on() {}
-    let at = node.several.published.iter().position(|done| done.caller == caller)?;
-    Some(node.several.published.swap_remove(at))
-}
-
-/// Hands in a request that may wait.
-fn begin<'a, O: Operation<'a>>(node: &mut Node, session: SessionId, request: &O) -> Caller {
-    let mut sent = vec![0; 4096];
-    let mut to = Writer::new(&mut sent);
-    request.encode(&mut to).unwrap();
-    let used = to.used();
-    let caller = node.next_caller(session);
-    let request = Request::decode(O::OP, &sent[..used]).unwrap();
-    node.hand_in(caller, request, &mut vec![0; 300_000]);
-    caller
 }
 
 fn told(done: &Completion) -> (bool, Vec<Notice>) {

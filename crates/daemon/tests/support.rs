@@ -10,7 +10,7 @@ pub mod crowd;
 pub mod fsck;
 pub mod outside;
 mod records;
-mod several;
+pub mod several;
 mod slow;
 pub mod submitting;
 

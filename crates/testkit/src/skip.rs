@@ -43,6 +43,19 @@ pub fn unless_root(suite: &str) -> bool {
     is_root
 }
 
+/// Whether this suite's environment starts instances of one node with one shard; notes the skip
+/// when not.
+pub fn unless_one_shard(suite: &str) -> bool {
+    let is = |name: &str, usual: &str| {
+        std::env::var(name).map_or(true, |value| value.is_empty() || value == usual)
+    };
+    let is_one = is("MAYFLY_SHARDS", "1") && is("MAYFLY_NODES", "");
+    if !is_one {
+        note(suite, "they are for one node and one shard so far");
+    }
+    is_one
+}
+
 /// Whether this user can mount with FUSE; notes the skip when not.
 pub fn unless_mountable(suite: &str) -> bool {
     if let Err(error) = File::options().read(true).write(true).open("/dev/fuse") {

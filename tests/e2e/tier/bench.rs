@@ -17,14 +17,7 @@ pub(crate) const LARGE_BYTES: usize = 3 << 20;
 
 /// Whether instances of this suite's environment can have an origin.
 pub(crate) fn is_possible() -> bool {
-    let is = |name: &str, usual: &str| {
-        std::env::var(name).map_or(true, |value| value.is_empty() || value == usual)
-    };
-    let possible = is("MAYFLY_SHARDS", "1") && is("MAYFLY_NODES", "");
-    if !possible {
-        skip::note("origins", "they are for one node and one shard so far");
-    }
-    possible
+    skip::unless_one_shard("origins")
 }
 
 /// The ways in that this machine has.

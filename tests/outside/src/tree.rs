@@ -256,6 +256,13 @@ fn entry(reply: ReplyEntry, made: io::Result<FileAttr>) {
     }
 }
 
+fn attributes(reply: ReplyAttr, found: io::Result<FileAttr>) {
+    match found {
+        Ok(attr) => reply.attr(&kept(&attr), &attr),
+        Err(error) => reply.error(error.into()),
+    }
+}
+
 fn empty(reply: ReplyEmpty, done: io::Result<()>) {
     match done {
         Ok(()) => reply.ok(),
@@ -283,10 +290,7 @@ impl Filesystem for Tree {
             self.pace.enter(Call::Stat, &path, 0)?;
             self.attr(&path)
         });
-        match found {
-            Ok(attr) => reply.attr(&kept(&attr), &attr),
-            Err(error) => reply.error(error.into()),
-        }
+        attributes(reply, found);
     }
 
     fn setattr(
@@ -316,10 +320,7 @@ impl Filesystem for Tree {
             self.change(&path, &change)?;
             self.attr(&path)
         });
-        match changed {
-            Ok(attr) => reply.attr(&kept(&attr), &attr),
-            Err(error) => reply.error(error.into()),
-        }
+        attributes(reply, changed);
     }
 
     fn readlink(&self, _: &Request, ino: INodeNo, reply: ReplyData) {

@@ -6,7 +6,8 @@
 //! again, as a client's lane is looked at again.
 
 use mayfly_daemon::{Caller, Completion, Message, Progress, Shard, ShardId};
-use mayfly_wire::Request;
+use mayfly_types::SessionId;
+use mayfly_wire::{Operation, Request, Writer};
 
 use super::Node;
 
@@ -233,4 +234,23 @@ impl Node {
         }
         while self.move_on() {}
     }
+}
+
+/// What a request that may wait was answered with, once it was.
+pub fn played(node: &mut Node, caller: Caller) -> Option<Completion> {
+    while node.move_on() {}
+    let at = node.several.published.iter().position(|done| done.caller == caller)?;
+    Some(node.several.published.swap_remove(at))
+}
+
+/// Hands in a request that may wait.
+pub fn begin<'a, O: Operation<'a>>(node: &mut Node, session: SessionId, request: &O) -> Caller {
+    let mut sent = vec![0; 4096];
+    let mut to = Writer::new(&mut sent);
+    request.encode(&mut to).unwrap();
+    let used = to.used();
+    let caller = node.next_caller(session);
+    let request = Request::decode(O::OP, &sent[..used]).unwrap();
+    node.hand_in(caller, request, &mut vec![0; 300_000]);
+    caller
 }
