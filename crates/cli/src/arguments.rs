@@ -32,7 +32,7 @@ pub(crate) use self::site::{Half, Site};
 pub(crate) use self::stage::{
     Every, HANDS, HELPER, STAGER, Stage, StageIds, StageStatus, Staging, WhenOpen,
 };
-pub(crate) use self::tier::{Tier, TierFlush, TierStatus};
+pub(crate) use self::tier::{Tier, TierFlush, TierPrefetch, TierStatus};
 pub(crate) use self::top::Top;
 pub(crate) use self::version::version;
 use crate::{instances, nodes::Nodes, size};

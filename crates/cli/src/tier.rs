@@ -1,5 +1,7 @@
 //! `mayfly tier`, and the flush before an instance ends.
 
+mod prefetch;
+
 use std::path::{Path, PathBuf};
 
 use anyhow::{Result, ensure};
@@ -15,6 +17,7 @@ pub(crate) fn tier(wanted: &Tier) -> Result<()> {
         Tier::Status(wanted) => status(wanted),
         Tier::Flush(wanted) => flush(wanted),
         Tier::Evict(wanted) => evict(wanted),
+        Tier::Prefetch(wanted) => prefetch::prefetch(wanted),
     }
 }
 

@@ -31,6 +31,7 @@ pub(crate) mod flush;
 pub(crate) mod gates;
 pub(crate) mod items;
 pub(crate) mod link;
+pub(crate) mod prefetch;
 pub(crate) mod reports;
 pub(crate) mod seen;
 pub(crate) mod state;

@@ -46,5 +46,6 @@ pub use status::{Counted, Depth, Report, State, report, report_in};
 pub use supervisor::control;
 pub use supervisor::launch::{Lifeline, SUPERVISE, launch};
 pub use tier::{
-    Event, Flushed, OriginState, TierState, evict_tier, flush_tier, path_inside, tier_state,
+    Event, Flushed, OriginState, Prefetched, TierState, evict_tier, flush_tier, path_inside,
+    prefetch_tier, tier_state,
 };

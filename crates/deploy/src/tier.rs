@@ -1,5 +1,7 @@
 //! The caching tier of a running instance, as people ask for it.
 
+mod prefetch;
+
 use std::{
     os::unix::ffi::{OsStrExt, OsStringExt},
     path::{Path, PathBuf},
@@ -20,6 +22,8 @@ use mayfly_wire::{
 use serde::Serialize;
 
 use crate::{Config, status::attached};
+
+pub use prefetch::{Prefetched, prefetch_tier};
 
 /// How often what could not be flushed just now is tried again, and the time between.
 const TRIES: u32 = 100;
@@ -91,25 +95,31 @@ struct Told {
     failed: u64,
     conflicts: u64,
     left: u64,
+    bytes: u64,
+    is_directory: bool,
     state: TierState,
 }
 
 fn ask(config: &Config, attached: &Attachment, what: u32, path: &Path) -> Result<Told> {
+    let told = try_ask(config, attached, what, path);
+    told.map_err(|errno| anyhow!("the daemon of {:?}: {errno}", config.name))
+}
+
+fn try_ask(config: &Config, attached: &Attachment, what: u32, path: &Path) -> Result<Told, Errno> {
     let path = path.as_os_str().as_bytes();
-    let asked =
-        attached.transport.exchange(&TierAsk { what, path }, Patience::Interruptible, |answer| {
-            match answer {
-                Answer::Done(told) => {
-                    let state = state(config, told.sources, told.notes).ok_or(Errno::EPROTO)?;
-                    let (flushed, failed) = (told.flushed, told.failed);
-                    let (conflicts, left) = (told.conflicts, told.left);
-                    Ok(Told { flushed, failed, conflicts, left, state })
-                }
-                Answer::Failed(errno) => Err(errno),
-                Answer::Escaped(_) => Err(Errno::EPROTO),
+    attached.transport.exchange(&TierAsk { what, path }, Patience::Interruptible, |answer| {
+        match answer {
+            Answer::Done(told) => {
+                let state = state(config, told.sources, told.notes).ok_or(Errno::EPROTO)?;
+                let (flushed, failed) = (told.flushed, told.failed);
+                let (conflicts, left) = (told.conflicts, told.left);
+                let (bytes, is_directory) = (told.bytes, told.is_directory);
+                Ok(Told { flushed, failed, conflicts, left, bytes, is_directory, state })
             }
-        });
-    asked.map_err(|errno| anyhow!("the daemon of {:?}: {errno}", config.name))
+            Answer::Failed(errno) => Err(errno),
+            Answer::Escaped(_) => Err(Errno::EPROTO),
+        }
+    })
 }
 
 fn state(config: &Config, sources: &[u8], notes: &[u8]) -> Option<TierState> {

@@ -97,6 +97,9 @@ pub const TIER_FLUSH_NOW: u32 = 1;
 pub const TIER_FLUSH_LAST: u32 = 2;
 /// Bytes go that can be fetched again; [`TierTold::flushed`] says of how many files.
 pub const TIER_EVICT: u32 = 3;
+/// The bytes of the file, or the names of the directory, are to be here. When nobody reads them,
+/// other work goes first.
+pub const TIER_PREFETCH: u32 = 4;
 
 wire_struct! {
     /// See [`crate::Op::TierAsk`]. `path` from the root of the instance; empty: everything.
@@ -110,6 +113,10 @@ wire_struct! {
         conflicts: u64,
         /// To be asked for again: it is dirty and could not be flushed just now.
         left: u64,
+        /// Of a prefetch: how long the file is. [`TierTold::flushed`] is 1 if it was fetched now.
+        bytes: u64,
+        /// Of a prefetch: it is a directory.
+        is_directory: bool,
         /// [`TierSource`]s, packed.
         sources: &'a [u8],
         /// [`TierNote`]s, packed, the latest ones.

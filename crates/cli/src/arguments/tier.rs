@@ -31,6 +31,7 @@ Examples:
   mayfly run --origin /scratch/project -- ./job.sh
   mayfly start --origin /scratch/project:proj --origin /data/sets:sets,ro
   mayfly tier status --json | jq .origins
+  mayfly tier prefetch \"$MAYFLY_MOUNT/proj/input\"; ls sets/*.tar | mayfly tier prefetch -
   mayfly tier flush \"$MAYFLY_MOUNT/proj/results\"";
 
 #[derive(Debug, Subcommand)]
@@ -40,6 +41,9 @@ pub(crate) enum Tier {
     Status(TierStatus),
     /// Write back what was changed
     Flush(TierFlush),
+    /// Fetch files, and what is in directories, before somebody reads them. What is read meanwhile
+    /// goes first
+    Prefetch(TierPrefetch),
     /// Free the space of files that can be fetched again: not of those that were changed and not
     /// written back, are open or mapped, or are small
     Evict(TierFlush),
@@ -61,6 +65,25 @@ pub(crate) struct TierFlush {
     /// Files and directories of the instance [default: everything]
     #[arg(value_name = "PATH")]
     pub(crate) paths: Vec<PathBuf>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct TierPrefetch {
+    #[command(flatten)]
+    pub(crate) which: Which,
+    /// Files and directories of the instance; -: those that standard input names, one a line
+    #[arg(value_name = "PATH", required = true)]
+    pub(crate) paths: Vec<PathBuf>,
+    /// What standard input names is separated by zero bytes, as `find -print0` does it
+    #[arg(short = '0', long)]
+    pub(crate) null: bool,
+    /// How many files are fetched at a time
+    #[arg(long, value_name = "N", default_value_t = 8,
+          value_parser = clap::value_parser!(u16).range(1..=64))]
+    pub(crate) at_once: u16,
+    /// Print JSON
+    #[arg(long)]
+    pub(crate) json: bool,
 }
 
 impl super::Make {

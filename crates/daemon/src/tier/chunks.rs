@@ -125,6 +125,13 @@ impl Shard {
     pub(crate) fn all_chunks_at_hand(&mut self, inode: &Inode) -> Outcome<()> {
         let chunks = self.chunks_here(inode)?;
         let missing = (0..chunks.count()).find(|chunk| !chunks.has(*chunk)).unwrap_or(0);
+        // A long file takes many, and what has come is not looked for any more.
+        self.run.outside.done.retain(|(wanted, result)| match wanted {
+            Wanted::Chunks(file, _, run) => {
+                *file != inode.id || run.end > missing || result.is_err()
+            }
+            _ => true,
+        });
         let run = Run { first: missing, end: chunks.count(), ahead: TIER_AHEAD_CHUNKS_MAX };
         Err(self.want_chunks(inode, &chunks, run)?)
     }

@@ -16,7 +16,7 @@ use mayfly_types::{
     limits::{LANES, TIER_ITEM_SECONDS, TIER_ITEMS_MAX, TIER_LISTING_BYTES_MAX},
 };
 use mayfly_wire::{
-    TierDone, TierItem,
+    Op, TierDone, TierItem,
     tier::{NO_ATTR, TIER_CONFLICT, errno_of},
 };
 
@@ -48,6 +48,7 @@ impl Shard {
     /// Puts a task aside until something was done outside.
     pub(crate) fn wait_for_origin(&mut self, task: Task, wanted: Wanted) -> Result<(), Errno> {
         let run = std::mem::take(&mut self.run);
+        let is_background = task.op() == Op::TierAsk;
         if let Wanted::Chunks(file, at, chunks) = wanted {
             return self.wait_for_chunks((task, run), file, &at, chunks);
         }
@@ -58,9 +59,14 @@ impl Shard {
             }
             other => other.at().and_then(|at| self.tier.busy.get(at).copied()),
         };
-        if let Some(item) = in_the_way.and_then(|number| self.tier.items.get_mut(&number)) {
+        if let Some(number) = in_the_way
+            && let Some(item) = self.tier.items.get_mut(&number)
+        {
             let same = matches!(&item.work, Work::Wanted(other) if *other == wanted);
             item.waiting.push((task, run, same && wanted.is_shared()));
+            if !is_background {
+                self.tier.hurry(number);
+            }
             return Ok(());
         }
         if self.tier.items.len() >= TIER_ITEMS_MAX {
@@ -81,7 +87,10 @@ impl Shard {
             Work::Wanted(_) | Work::Flush { .. } => {}
         }
         item.waiting.push((task, run, true));
-        self.tier.begin(item);
+        let number = self.tier.begin(item);
+        if is_background {
+            self.tier.put_off(number);
+        }
         self.hand_out_items();
         Ok(())
     }
@@ -93,7 +102,9 @@ impl Shard {
         at: &At,
         chunks: Chunks,
     ) -> Result<(), Errno> {
+        let is_background = task.op() == Op::TierAsk;
         let found = self.fetch_of(file, at, chunks.first);
+        let is_new = found.is_none();
         let (number, has_it) = match found {
             Some(found) => found,
             None if self.tier.items.len() >= TIER_ITEMS_MAX => return Err(Errno::EAGAIN),
@@ -108,7 +119,11 @@ impl Shard {
         if let Some(item) = self.tier.items.get_mut(&number) {
             item.waiting.push((task, run, has_it));
         }
-        self.tier.hurry(number);
+        if !is_background {
+            self.tier.hurry(number);
+        } else if is_new {
+            self.tier.put_off(number);
+        }
         if let Err(fault) = self.fetch_behind(file, at, chunks) {
             // Nobody waits for what comes behind. A store that has failed fails the commit.
             log::warn("tier", format_args!("nothing is read ahead: {}", fault.errno()));

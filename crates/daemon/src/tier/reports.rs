@@ -3,7 +3,10 @@
 use mayfly_types::{Errno, FileId, limits::TRANSFER_BYTES_MAX};
 use mayfly_wire::{
     TierAsk, TierTold, Writer,
-    tier::{TIER_EVICT, TIER_FLUSH_LAST, TIER_FLUSH_NOW, TIER_STATUS, TierNote, TierSource, pack},
+    tier::{
+        TIER_EVICT, TIER_FLUSH_LAST, TIER_FLUSH_NOW, TIER_PREFETCH, TIER_STATUS, TierNote,
+        TierSource, pack,
+    },
 };
 
 use crate::{
@@ -43,6 +46,7 @@ impl Shard {
                 to.put(&self.tier_report(&flush)?)?;
                 return Ok(Served::Replied);
             }
+            TIER_PREFETCH => return self.prefetch(ask.path, to),
             TIER_FLUSH_NOW | TIER_FLUSH_LAST => {}
             _ => return Err(Errno::EINVAL.into()),
         }
@@ -135,6 +139,8 @@ impl Shard {
             failed: flush.failed,
             conflicts: flush.conflicts,
             left: flush.left,
+            bytes: 0,
+            is_directory: false,
             sources: &packed[..used],
             notes: &notes[..noted],
         };
