@@ -1,15 +1,20 @@
-//! What people ask of the tier: prefetching.
+//! What people ask of the tier: prefetch, pin, unlink, and what goes back
+//! by itself.
 #![allow(clippy::unwrap_used, reason = "a failing helper is a failing test")]
 
 mod support;
 
+use mayfly_daemon::{Clock as _, WriteBack};
 use mayfly_types::Errno;
 use mayfly_wire::{
-    Read, Reader, TierAsk, TierTold, Wire,
-    tier::{TIER_CHUNKS, TIER_FETCH, TIER_PREFETCH},
+    Close, Flush, Read, Reader, Sync, Target, TierAsk, TierTold, Wire,
+    tier::{
+        TIER_CHUNKS, TIER_FETCH, TIER_FLUSH, TIER_FLUSH_DUE, TIER_PIN, TIER_PREFETCH, TIER_UNLINK,
+        TIER_UNPIN,
+    },
 };
 use support::{
-    SESSION,
+    O_RDWR, SESSION,
     outside::{Bench, OTHER},
 };
 
@@ -96,5 +101,136 @@ fn who_reads_meanwhile_goes_first_and_shares_what_is_being_fetched() {
         bench.done.iter().filter(|done| done.0 == TIER_FETCH && done.1 == path).count()
     };
     assert_eq!((fetches("b"), fetches("e"), fetches("large")), (1, 1, 1));
+    bench.expect_nothing_wrong();
+}
+
+fn ask(bench: &mut Bench, what: u32, path: &str) -> (u64, u64, u64) {
+    let body = bench.ask(&TierAsk { what, path: path.as_bytes() }).unwrap();
+    bench.settle();
+    let told = TierTold::decode(&mut Reader::new(&body)).unwrap();
+    (told.flushed, told.failed, told.left)
+}
+
+#[test]
+fn what_is_pinned_stays_here_whatever_happens_until_it_is_unpinned() {
+    let mut bench = bench();
+    bench.read_whole("in/small").unwrap();
+    for path in ["in/long", "in/large"] {
+        ask(&mut bench, TIER_PIN, path);
+    }
+    let source = bench.source();
+    assert_eq!(source.pinned_files, 2);
+    assert_eq!(source.pinned_bytes, (LONG + bench.outside["large"].1.len()) as u64);
+    assert_eq!(bench.evict(""), 0);
+    assert_eq!(ask(&mut bench, TIER_UNPIN, "in/lon").0, 0);
+    assert_eq!(ask(&mut bench, TIER_UNPIN, "in/long").0, 1);
+    assert_eq!((bench.evict(""), bench.source().pinned_files), (1, 1));
+    assert_eq!(bench.source().counts.evicted_bytes, LONG as u64);
+    bench.restart();
+    assert_eq!((bench.evict(""), bench.source().pinned_files), (0, 1));
+    assert_eq!(ask(&mut bench, TIER_UNPIN, "").0, 1);
+    bench.restart();
+    assert_eq!(bench.source().pinned_files, 0);
+    bench.expect_nothing_wrong();
+}
+
+#[test]
+fn an_origin_that_is_unlinked_leaves_a_directory_and_nothing_outside_changes() {
+    let mut bench = bench();
+    bench.read_whole("in/long").unwrap();
+    let open = bench.open("in/small", O_RDWR).unwrap();
+    bench.write(open, b"SMALL");
+    assert_eq!(ask(&mut bench, TIER_UNLINK, "in").1, 1, "a file is open");
+    bench.ask(&Close { open }).unwrap();
+    let (done, failed, left) = ask(&mut bench, TIER_UNLINK, "in");
+    assert_eq!((done, failed), (0, 0));
+    assert!(left > 0, "it is dirty");
+    let body = bench.ask(&TierAsk { what: mayfly_wire::tier::TIER_FLUSH_NOW, path: b"in" });
+    body.unwrap();
+    let outside = bench.outside.clone();
+    let refused = bench.ask(&TierAsk { what: TIER_UNLINK, path: b"in/small" });
+    assert_eq!(refused.err(), Some(Errno::EINVAL));
+    assert_eq!(ask(&mut bench, TIER_UNLINK, "in"), (1, 0, 0));
+    assert!(bench.outside == outside && outside["small"].1 == b"SMALL");
+    for _ in 0..2 {
+        bench.done.clear();
+        assert_eq!(bench.stat("in/small").err(), Some(Errno::ENOENT));
+        assert!(bench.stat("in").is_ok());
+        let open = bench.open("in/own", support::O_CREAT | O_RDWR).unwrap();
+        bench.write(open, b"own");
+        bench.ask(&Close { open }).unwrap();
+        assert_eq!(bench.read_whole("in/own").unwrap(), b"own");
+        assert!(bench.done.is_empty(), "something was asked for outside: {:?}", bench.done);
+        assert!(!bench.outside.contains_key("own"));
+        bench.expect_nothing_wrong();
+        bench.restart();
+    }
+}
+
+#[test]
+fn a_close_and_a_sync_wait_for_the_flush_that_was_asked_for() {
+    let mut bench = bench();
+    let when = WriteBack { at_close: true, at_sync: true, ..WriteBack::default() };
+    bench.node.core().write_back(when);
+    let open = bench.open("in/small", O_RDWR).unwrap();
+    bench.write(open, b"first");
+    bench.ask(&Sync { target: Target::Open(open), all: false }).unwrap();
+    assert_eq!(bench.outside["small"].1, b"first");
+    bench.write(open, b"other");
+    bench.ask(&Flush { open }).unwrap();
+    assert_eq!(bench.outside["small"].1, b"other");
+    bench.ask(&Flush { open }).unwrap();
+    assert_eq!(bench.count(TIER_FLUSH), 2, "what is clean is not flushed");
+    bench.write(open, b"third");
+    bench.fails = Some(Errno::EDQUOT);
+    assert_eq!(bench.ask(&Flush { open }).err(), Some(Errno::EDQUOT));
+    bench.fails = None;
+    assert_eq!(bench.source().dirty_files, 1, "what could not go back stays dirty");
+    bench.ask(&Sync { target: Target::Open(open), all: true }).unwrap();
+    assert_eq!(bench.outside["small"].1, b"third");
+    // Nobody waits for a close alone.
+    bench.write(open, b"close");
+    bench.ask(&Close { open }).unwrap();
+    bench.work();
+    assert_eq!(bench.source().dirty_files, 0);
+    assert_eq!(bench.outside["small"].1, b"close");
+    bench.expect_nothing_wrong();
+}
+
+#[test]
+fn a_flush_that_was_under_way_is_not_the_one_that_a_sync_waits_for() {
+    let mut bench = bench();
+    let when = WriteBack { at_sync: true, ..WriteBack::default() };
+    bench.node.core().write_back(when);
+    let open = bench.open("in/small", O_RDWR).unwrap();
+    bench.write(open, b"first");
+    let flush = bench.begin(OTHER, &TierAsk { what: mayfly_wire::tier::TIER_FLUSH_NOW, path: b"" });
+    let under_way = bench.take_given(TIER_FLUSH);
+    bench.ask(&mayfly_wire::Write { open, offset: 0, append: false, bytes: b"later" }).unwrap();
+    let sync = bench.begin(SESSION, &Sync { target: Target::Open(open), all: false });
+    bench.perform(&under_way);
+    assert!(bench.answer(flush).is_some());
+    assert!(bench.answer(sync).is_none(), "the older bytes were taken for the newer ones");
+    bench.work();
+    assert_eq!(bench.answer(sync).expect("it is answered").0, 0);
+    assert_eq!(bench.outside["small"].1, b"later");
+    bench.expect_nothing_wrong();
+}
+
+#[test]
+fn what_was_not_written_for_a_while_goes_back_when_the_keeper_looks() {
+    let mut bench = bench();
+    let after_ms = Some(100);
+    bench.node.core().write_back(WriteBack { after_ms, ..WriteBack::default() });
+    let open = bench.open("in/small", O_RDWR).unwrap();
+    bench.write(open, b"young");
+    assert_eq!(ask(&mut bench, TIER_FLUSH_DUE, "").0, 0);
+    // Each look takes a millisecond.
+    for _ in 0..150 {
+        let _ = bench.node.clock.now();
+    }
+    assert_eq!(ask(&mut bench, TIER_FLUSH_DUE, "").0, 1);
+    assert_eq!(bench.outside["small"].1, b"young");
+    assert_eq!(ask(&mut bench, TIER_FLUSH_DUE, "").0, 0);
     bench.expect_nothing_wrong();
 }

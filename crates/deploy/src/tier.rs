@@ -16,7 +16,8 @@ use mayfly_types::Errno;
 use mayfly_wire::{
     TierAsk,
     tier::{
-        TIER_EVICT, TIER_FLUSH_LAST, TIER_FLUSH_NOW, TIER_STATUS, TierNote, TierSource, unpacked,
+        TIER_EVICT, TIER_FLUSH_LAST, TIER_FLUSH_NOW, TIER_STATUS, TIER_UNLINK, TIER_UNPIN,
+        TierNote, TierSource, unpacked,
     },
 };
 use serde::Serialize;
@@ -28,6 +29,31 @@ pub use prefetch::{Prefetched, prefetch_tier};
 /// How often what could not be flushed just now is tried again, and the time between.
 const TRIES: u32 = 100;
 const PAUSE: Duration = Duration::from_millis(50);
+
+/// What was done of an origin since the daemon began.
+#[derive(Debug, Clone, Serialize)]
+pub struct Counts {
+    /// Reads that the daemon was asked for, of what was here.
+    pub reads_here: u64,
+    /// Their bytes.
+    pub read_here_bytes: u64,
+    /// Reads that had to wait for the origin.
+    pub reads_outside: u64,
+    /// Their bytes.
+    pub read_outside_bytes: u64,
+    /// Fetches of files and of parts of files.
+    pub fetches: u64,
+    /// Their bytes.
+    pub fetched_bytes: u64,
+    /// Files that were written back.
+    pub flushes: u64,
+    /// Their bytes.
+    pub flushed_bytes: u64,
+    /// Files whose bytes went, since they can be fetched again.
+    pub evictions: u64,
+    /// Their bytes.
+    pub evicted_bytes: u64,
+}
 
 /// An origin, and how much of it is here.
 #[derive(Debug, Clone, Serialize)]
@@ -52,6 +78,12 @@ pub struct OriginState {
     pub conflicts: u64,
     /// Fetches and flushes that failed since the daemon began.
     pub errors: u64,
+    /// Files that stay here.
+    pub pinned_files: u64,
+    /// Their bytes.
+    pub pinned_bytes: u64,
+    /// What was done since the daemon began.
+    pub counts: Counts,
 }
 
 /// A conflict, or something that failed.
@@ -137,6 +169,20 @@ fn state(config: &Config, sources: &[u8], notes: &[u8]) -> Option<TierState> {
             fetching: of.fetching,
             conflicts: of.conflicts,
             errors: of.errors,
+            pinned_files: of.pinned_files,
+            pinned_bytes: of.pinned_bytes,
+            counts: Counts {
+                reads_here: of.counts.reads_here,
+                read_here_bytes: of.counts.read_here_bytes,
+                reads_outside: of.counts.reads_outside,
+                read_outside_bytes: of.counts.read_outside_bytes,
+                fetches: of.counts.fetches,
+                fetched_bytes: of.counts.fetched_bytes,
+                flushes: of.counts.flushes,
+                flushed_bytes: of.counts.flushed_bytes,
+                evictions: of.counts.evictions,
+                evicted_bytes: of.counts.evicted_bytes,
+            },
         })
     };
     let event = |note: TierNote<'_>| {
@@ -198,6 +244,32 @@ pub fn flush_tier(config: &Config, path: &Path, last: bool) -> Result<Flushed> {
 pub fn evict_tier(config: &Config, path: &Path) -> Result<u64> {
     ensure!(!config.options.origins.is_empty(), "{:?} has no --origin", config.name);
     Ok(ask(config, &attached(config)?, TIER_EVICT, path).context("nothing is freed")?.flushed)
+}
+
+/// What is pinned in the instance, or below a path of it, may go again; how many files.
+///
+/// # Errors
+/// When the daemon does not answer.
+pub fn unpin_tier(config: &Config, path: &Path) -> Result<u64> {
+    ensure!(!config.options.origins.is_empty(), "{:?} has no --origin", config.name);
+    Ok(ask(config, &attached(config)?, TIER_UNPIN, path)?.flushed)
+}
+
+/// The directory at this path shows its origin no more. Everything was flushed.
+///
+/// # Errors
+/// When none is shown there, something of it is dirty or open, or the daemon does not answer.
+pub fn unlink_tier(config: &Config, path: &Path) -> Result<()> {
+    let attached = attached(config)?;
+    for _ in 0..TRIES {
+        let told = ask(config, &attached, TIER_UNLINK, path)?;
+        ensure!(told.failed == 0, "{} files or directories of it are open", told.failed);
+        if told.left == 0 {
+            return Ok(());
+        }
+        sleep(PAUSE);
+    }
+    Err(anyhow!("something of it is dirty, or is being fetched or changed, all the time"))
 }
 
 /// The path of a file of the instance from its root.

@@ -5,6 +5,7 @@ use std::{
     path::{Path, PathBuf},
     sync::Arc,
     thread,
+    time::Duration,
 };
 
 use anyhow::{Context, Result, anyhow};
@@ -15,9 +16,9 @@ use mayfly_types::{
     limits::{LANES, TRANSFER_BYTES_MAX},
 };
 use mayfly_wire::{
-    TierDone, TierItem, TierWork,
+    TierAsk, TierDone, TierItem, TierWork,
     tier::{
-        TIER_CHECK, TIER_CHUNKS, TIER_CREATE, TIER_FETCH, TIER_FLUSH, TIER_LOOK,
+        TIER_CHECK, TIER_CHUNKS, TIER_CREATE, TIER_FETCH, TIER_FLUSH, TIER_FLUSH_DUE, TIER_LOOK,
         TIER_MAKE_DIRECTORY, TIER_REMOVE, TIER_REMOVE_DIRECTORY, TIER_RENAME, TIER_SET_ATTR,
         TIER_SYMLINK,
     },
@@ -42,7 +43,7 @@ const THREADS: usize = 8;
 /// Bytes of an answer that go at once; the rest goes before them.
 const PIECE_BYTES: usize = TRANSFER_BYTES_MAX / 2;
 
-const _: () = assert!(THREADS < LANES);
+const _: () = assert!(THREADS + 1 < LANES);
 
 /// The origins of an instance, and what of it the keeper uses.
 #[derive(Debug, Clone)]
@@ -55,12 +56,14 @@ pub struct Origins {
     pub notes: PathBuf,
     /// The directories outside, by their numbers.
     pub directories: Vec<PathBuf>,
+    /// How often the daemon is to look for what is due to be written back.
+    pub look_every: Option<Duration>,
 }
 
 /// All that the threads share.
 struct Keeper {
     transport: ShmTransport,
-    roots: Vec<OwnedFd>,
+    roots: Vec<Result<OwnedFd, Errno>>,
     origins: Origins,
     names: BusyNames,
     open: OpenFiles,
@@ -73,10 +76,8 @@ struct Keeper {
 pub fn keep(origins: &Origins, stop: impl AsFd, ready: impl FnOnce()) -> Result<()> {
     // Modes come as they are to be.
     rustix::process::umask(Mode::empty());
-    let open = |path: &PathBuf| {
-        open_root(path).map_err(|errno| anyhow!("the origin {}: {errno}", path.display()))
-    };
-    let roots = origins.directories.iter().map(open).collect::<Result<Vec<_>>>()?;
+    // One that is not there now may come back, or is shown no more.
+    let roots = origins.directories.iter().map(|path| open_root(path)).collect();
     std::fs::create_dir_all(&origins.notes)
         .with_context(|| format!("cannot make {}", origins.notes.display()))?;
     let socket_path = std::os::unix::ffi::OsStrExt::as_bytes(origins.socket.as_os_str());
@@ -99,6 +100,16 @@ pub fn keep(origins: &Origins, stop: impl AsFd, ready: impl FnOnce()) -> Result<
             drop(serving);
         };
         thread::Builder::new().name(format!("tier-{number}")).spawn(work)?;
+    }
+    if let Some(every) = origins.look_every {
+        let (keeper, serving) = (Arc::clone(&keeper), Arc::clone(&serving));
+        let look = move || {
+            while keeper.look_once() {
+                thread::sleep(every);
+            }
+            drop(serving);
+        };
+        thread::Builder::new().name("tier-due".to_owned()).spawn(look)?;
     }
     drop(serving);
     ready();
@@ -170,8 +181,27 @@ impl Keeper {
         self.tell(&item, done)
     }
 
+    /// Has what is due written back, and waits for that; false when the daemon does not answer.
+    fn look_once(&self) -> bool {
+        let ask = TierAsk { what: TIER_FLUSH_DUE, path: b"" };
+        let asked = self.transport.exchange(&ask, Patience::Endless, |answer| match answer {
+            Answer::Done(_) => Ok(()),
+            Answer::Failed(errno) => Err(errno),
+            Answer::Escaped(_) => Err(Errno::EPROTO),
+        });
+        asked.is_ok()
+    }
+
     fn perform(&self, item: &TierItem<'_>) -> Result<Outcome, Errno> {
-        let root = self.roots.get(item.source as usize).ok_or(Errno::EINVAL)?;
+        let path = self.origins.directories.get(item.source as usize).ok_or(Errno::EINVAL)?;
+        let late;
+        let root = match self.roots.get(item.source as usize) {
+            Some(Ok(root)) => root,
+            _ => {
+                late = open_root(path)?;
+                &late
+            }
+        };
         // An earlier daemon may have given the same to another thread.
         let _busy = self.names.take(item);
         let place = Place::find(root, item.path)?;

@@ -167,6 +167,10 @@ pub const TIER_LISTING_BYTES_MAX: usize = 256 << 20;
 pub const TIER_NOTES_MAX: usize = 256;
 /// Files that are flushed at a time for one request.
 pub const TIER_FLUSHES_MAX: usize = 64;
+/// Files that are pinned.
+pub const TIER_PINS_MAX: usize = 1 << 20;
+/// Dirty files that are looked at for what is to go back by itself, at a time.
+pub const TIER_DUE_SCAN_MAX: usize = 1024;
 /// Origins of an instance.
 pub const TIER_SOURCES_MAX: usize = 16;
 

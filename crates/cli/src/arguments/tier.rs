@@ -20,6 +20,31 @@ pub(crate) struct Origins {
     /// [default: 1s]
     #[arg(long, value_name = "always|TIME|never", requires = "origin")]
     pub(crate) validate: Option<String>,
+    /// Write back by itself what was not written for this time
+    #[arg(long, value_name = "TIME", requires = "origin")]
+    pub(crate) flush_after: Option<String>,
+    /// Write a file back before a close of it returns, of who could write to it, with the error
+    /// that this meets
+    #[arg(long, requires = "origin")]
+    pub(crate) flush_on_close: bool,
+    /// fsync, and writes with O_SYNC, return when the file is written back
+    #[arg(long, requires = "origin")]
+    pub(crate) fsync_origin: bool,
+    /// Each write returns when the file is written back: all of it each time. With
+    /// --flush-on-close and --fsync-origin
+    #[arg(long, requires = "origin")]
+    pub(crate) write_through: bool,
+}
+
+impl Origins {
+    pub(super) fn write_back(&self) -> mayfly_deploy::WriteBack {
+        mayfly_deploy::WriteBack {
+            after: self.flush_after.clone(),
+            at_close: self.flush_on_close,
+            at_sync: self.fsync_origin,
+            at_write: self.write_through,
+        }
+    }
 }
 
 const TIER: &str = "\
@@ -44,6 +69,12 @@ pub(crate) enum Tier {
     /// Fetch files, and what is in directories, before somebody reads them. What is read meanwhile
     /// goes first
     Prefetch(TierPrefetch),
+    /// Fetch files, and what is in directories now, and keep them here: they are never evicted
+    Pin(TierPrefetch),
+    /// Let files go again that were pinned
+    Unpin(TierFlush),
+    /// Show an origin no more: what is dirty of it goes back first, and nothing outside is removed
+    Unlink(TierUnlink),
     /// Free the space of files that can be fetched again: not of those that were changed and not
     /// written back, are open or mapped, or are small
     Evict(TierFlush),
@@ -65,6 +96,15 @@ pub(crate) struct TierFlush {
     /// Files and directories of the instance [default: everything]
     #[arg(value_name = "PATH")]
     pub(crate) paths: Vec<PathBuf>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct TierUnlink {
+    #[command(flatten)]
+    pub(crate) which: Which,
+    /// The directory of the instance that shows the origin
+    #[arg(value_name = "PATH")]
+    pub(crate) path: PathBuf,
 }
 
 #[derive(Debug, Args)]

@@ -49,7 +49,7 @@ impl Iterator for Named<'_> {
     }
 }
 
-pub(super) fn prefetch(wanted: &TierPrefetch) -> Result<()> {
+pub(super) fn prefetch(wanted: &TierPrefetch, pins: bool) -> Result<()> {
     let config = instances::running(&wanted.which.name())?;
     let named = wanted.paths.iter().any(|path| path == Path::new("-"));
     let paths = wanted.paths.iter().filter(|path| *path != Path::new("-"));
@@ -66,7 +66,7 @@ pub(super) fn prefetch(wanted: &TierPrefetch) -> Result<()> {
             eprint!("\r\x1b[Kmayfly: {}", told(done));
         }
     };
-    let done = prefetch_tier(&config, &mut all, wanted.at_once.into(), &mut show)?;
+    let done = prefetch_tier(&config, &mut all, (wanted.at_once.into(), pins), &mut show)?;
     if on_terminal {
         eprint!("\r\x1b[K");
     }

@@ -91,6 +91,7 @@ impl Shard {
             return Ok(Served::Replied);
         }
         let object = self.range_at_hand(inode, (read.offset, count))?;
+        self.note_read(inode, count);
         Ok(self.start_read(caller, object, read.offset, count as usize))
     }
 
@@ -322,6 +323,10 @@ impl Shard {
             chunks.add(chunk);
         }
         let bytes = chunks.bytes_here();
+        self.count(chunks.source, |counts| {
+            counts.fetches += 1;
+            counts.fetched_bytes += bytes.saturating_sub(before.0);
+        });
         self.counters.settled_bytes += space_of(&chunks).saturating_sub(before.1);
         self.count_cached(chunks.source, before.0, bytes);
         self.saw(&mut located.inode, seen.at_ms);

@@ -8,6 +8,7 @@ use mayfly_meta::{
 };
 use mayfly_transport_shm::layout::FILE_APPEND_BY_REQUEST;
 use mayfly_types::{Errno, FileId, FileKind, SessionId, Timestamp};
+use mayfly_wire::tier::TierCounts;
 
 use crate::{
     fault::{Fault, Outcome},
@@ -47,8 +48,11 @@ impl Shard {
             return Err(OpenError::Failed(Errno::EOPNOTSUPP));
         }
         self.look_at_clocks();
-        let roots = (0..).zip(links).map(|(source, link)| self.link_one(source, link));
-        let roots = roots.collect::<Outcome<Vec<FileId>>>()?;
+        let mut roots = Vec::new();
+        for (source, link) in (0..).zip(links) {
+            let is_ended = self.is_ended(source as usize)?;
+            roots.push(if is_ended { FileId::NONE } else { self.link_one(source, link)? });
+        }
         let counted = self.count_origins(links.len())?;
         let sources = links.iter().zip(roots).zip(counted);
         self.tier.sources = sources
@@ -59,6 +63,8 @@ impl Shard {
                 cached_bytes,
                 conflicts: 0,
                 errors: 0,
+                is_gone: false,
+                counts: TierCounts::NONE,
             })
             .collect();
         self.tier.valid_ms = valid_ms;
@@ -68,6 +74,12 @@ impl Shard {
         self.take_up_dirty()?;
         self.take_up_changes()?;
         self.take_up_conflicts()?;
+        self.take_up_pins()?;
+        for (source, link) in links.iter().enumerate() {
+            if self.is_ended(source)? {
+                self.end_again(source, link)?;
+            }
+        }
         self.take_up_appenders()?;
         self.commit().map_err(OpenError::Failed)?;
         Ok(())

@@ -12,7 +12,6 @@ use crate::{
     fault::{Outcome, Served},
     namespace::state::inode::Located,
     shard::Shard,
-    tier::state::wanted::Wanted,
 };
 
 impl Shard {
@@ -21,24 +20,31 @@ impl Shard {
         self.find(&Walk { start: FileId::ROOT, path, flags: WALK_EMPTY })
     }
 
-    /// The bytes of a file are here, or the names of a directory.
-    pub(crate) fn prefetch(&mut self, path: &[u8], to: &mut Writer<'_>) -> Outcome<Served> {
-        let inode = self.find_from_root(path)?.inode;
-        self.file_at_hand(&inode)?;
+    /// The bytes of a file are here, or the names of a directory; with `pins` they stay.
+    pub(crate) fn prefetch(
+        &mut self,
+        path: &[u8],
+        pins: bool,
+        to: &mut Writer<'_>,
+    ) -> Outcome<Served> {
+        let located = self.find_from_root(path)?;
+        let inode = &located.inode;
+        self.file_at_hand(inode)?;
         let is_directory = inode.kind() == FileKind::Directory;
         if is_directory {
             self.names_at_hand(inode.id)?;
         }
-        self.bytes_at_hand(&inode)?;
-        let is_fetch = |wanted: &Wanted| matches!(wanted, Wanted::Fetch(..) | Wanted::Chunks(..));
-        let fetched = self.run.outside.done.iter().any(|(wanted, _)| is_fetch(wanted));
+        self.bytes_at_hand(inode)?;
         let has_bytes = inode.kind() == FileKind::Regular && inode.origin.is_some();
+        if pins && has_bytes {
+            self.pin(&located)?;
+        }
         let told = TierTold {
-            flushed: u64::from(fetched),
+            flushed: u64::from(self.run.outside.has_fetched()),
             failed: 0,
             conflicts: 0,
-            left: 0,
-            bytes: if has_bytes { inode.size_bytes } else { 0 },
+            left: u64::from(!has_bytes && !is_directory),
+            bytes: if has_bytes { located.inode.size_bytes } else { 0 },
             is_directory,
             sources: b"",
             notes: b"",

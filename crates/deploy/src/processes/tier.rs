@@ -24,7 +24,9 @@ pub fn run_tier(run_dir: &Path) -> Result<()> {
     let config = Config::load(run_dir)?;
     let origins = &config.options.origins;
     ensure!(!origins.is_empty(), "{:?} has no origin", config.name);
+    let look_every = config.options.write_back.look_every()?;
     let origins = Origins {
+        look_every,
         socket: config.run_dir.join(SOCKET_NAME),
         objects: config.object_dir.clone(),
         notes: config.data_dir.join("tier"),

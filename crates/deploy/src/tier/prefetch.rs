@@ -22,7 +22,7 @@ use mayfly_transport_shm::Attachment;
 use mayfly_types::{Errno, FileId, limits::TRANSFER_BYTES_MAX};
 use mayfly_wire::{
     Close, List, Open, WALK_EMPTY, Walk, listing,
-    tier::{TIER_PREFETCH, TIER_STATUS},
+    tier::{TIER_PIN, TIER_PREFETCH, TIER_STATUS},
 };
 use serde::Serialize;
 
@@ -89,25 +89,28 @@ struct Crew<'a> {
     changed: Condvar,
     /// More bytes than this do not stay.
     bytes_max: u64,
+    /// `TIER_PREFETCH` or `TIER_PIN`.
+    what: u32,
 }
 
 /// Fetches files, and what is below directories, so many at a time. Paths are from the root of the
-/// instance. `show` is told now and then what was done so far.
+/// instance. With `pins` they stay. `show` is told now and then what was done so far.
 ///
 /// # Errors
 /// When the daemon does not answer. What could not be fetched is told.
 pub fn prefetch_tier<'a>(
     config: &'a Config,
     paths: Paths<'a>,
-    at_once: usize,
+    (at_once, pins): (usize, bool),
     show: &mut dyn FnMut(&Prefetched),
 ) -> Result<Prefetched> {
     ensure!(!config.options.origins.is_empty(), "{:?} has no --origin", config.name);
     let attached = attached(config)?;
     ask(config, &attached, TIER_STATUS, Path::new(""))?;
     let bytes_max = room(&attached)?;
+    let what = if pins { TIER_PIN } else { TIER_PREFETCH };
     let (wanted, state, changed) = (Mutex::new(paths), Mutex::default(), Condvar::new());
-    let crew = Crew { config, attached, wanted, state, changed, bytes_max };
+    let crew = Crew { config, attached, wanted, state, changed, bytes_max, what };
     let is_over = AtomicBool::new(false);
     scope(|scope| {
         let threads: Vec<_> = (0..at_once.max(1)).map(|_| scope.spawn(|| crew.work())).collect();
@@ -215,7 +218,7 @@ impl Crew<'_> {
         let mut tried = 0;
         loop {
             tried += 1;
-            match try_ask(self.config, &self.attached, TIER_PREFETCH, path) {
+            match try_ask(self.config, &self.attached, self.what, path) {
                 // There is much to do that somebody waits for.
                 Err(Errno::EAGAIN | Errno::ETIMEDOUT) if tried < TRIES => sleep(PAUSE),
                 told => return told,
@@ -266,6 +269,10 @@ impl Prefetched {
     fn note(&mut self, told: &Told, bytes_max: u64) {
         if told.is_directory {
             self.directories += 1;
+            return;
+        }
+        if told.left > 0 {
+            // It has no bytes outside.
             return;
         }
         self.files += 1;
