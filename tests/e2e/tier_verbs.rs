@@ -7,6 +7,7 @@ use mayfly_testkit::{Scratch, Turn, binary, process};
 use serde_json::Value;
 
 #[path = "tier/bench.rs"]
+#[allow(dead_code, reason = "each suite uses a part of it")]
 mod bench;
 
 use bench::{Bench, LARGE_BYTES, accesses, is_possible, text};
@@ -62,7 +63,7 @@ fn what_is_closed_or_synced_or_left_alone_is_outside_as_was_chosen() -> Result<(
         let bench = Bench::start(&scratch, &name, &["--access", access, "--fsync-origin"])?;
         let script = format!(
             "printf kept > small; {0}; printf synced | dd of=small conv=fsync 2>/dev/null; {0}; \
-             printf all >> small; sync -f small; {0}",
+             printf all >> small; sync small; {0}",
             outside(&name)
         );
         bench.expect(&script, "small\nsyncedsyncedall")?;
