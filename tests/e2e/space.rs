@@ -146,7 +146,9 @@ fn app(name: &str, arguments: &str) -> String {
 
 fn three<'a>(scratch: &'a Scratch, name: &str) -> Result<Instance<'a>> {
     let instance = Instance::named(scratch, name)?;
-    instance.command("start").args(["--nodes", "local:3", "--capacity", "64M"]).run_ok()?;
+    // Beside kills a request of many steps takes long on a busy machine.
+    let start = ["--nodes", "local:3", "--capacity", "64M", "--deadline", "60"];
+    instance.command("start").args(start).run_ok()?;
     Ok(instance)
 }
 

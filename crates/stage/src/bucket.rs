@@ -8,6 +8,7 @@
 //! [`download`] copies from a store into directories, and [`upload`] the other way.
 
 pub(crate) mod download;
+pub(crate) mod files;
 pub(crate) mod sink;
 pub(crate) mod upload;
 

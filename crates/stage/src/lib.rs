@@ -30,6 +30,7 @@ use std::{
 };
 
 pub use bucket::download::download;
+pub use bucket::files::{About, Child, Expected, Object, Refused};
 pub use bucket::upload::upload;
 pub use bucket::{BadBucket, Bucket};
 pub use copy::settle::Moment;

@@ -130,9 +130,11 @@ impl<'a> Instance<'a> {
         let mut random = Random::for_suite(&self.name);
         let mut kills = 0;
         while !over.load(Ordering::Relaxed) {
-            std::thread::sleep(random.pause(10, 150));
             // While it is started again there is no status.
             let Ok(pid) = self.daemon_pid() else { continue };
+            // It serves, and has time to get something done: where starting takes long, daemons
+            // that were killed right then kept every request until its deadline.
+            std::thread::sleep(random.pause(10, 150));
             kills += u32::from(process::kill(pid));
         }
         kills

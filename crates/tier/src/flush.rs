@@ -29,27 +29,45 @@ use crate::{
 };
 
 /// Copies beside one file that are told apart.
-const COPIES_MAX: u32 = 10_000;
+pub(crate) const COPIES_MAX: u32 = 10_000;
 
 /// A file that was put in the place of a master copy: its number, time and length.
-type Put = (u64, Timestamp, u64);
+pub(crate) type Put = (u64, Timestamp, u64);
 
-fn put_of(attr: &Attr) -> Put {
+pub(crate) fn put_of(attr: &Attr) -> Put {
     (attr.id.0, attr.mtime, attr.size_bytes)
 }
 
 /// Where it is noted.
-fn note_of(notes: &Path, item: &TierItem<'_>) -> PathBuf {
+pub(crate) fn note_of(notes: &Path, item: &TierItem<'_>) -> PathBuf {
     notes.join(format!("{:016x}", item.file.0))
 }
 
-fn noted(note: &Path) -> Option<Put> {
+pub(crate) fn noted(note: &Path) -> Option<Put> {
     let text = std::fs::read_to_string(note).ok()?;
     let mut words = text.split_whitespace();
     let mut word = || words.next();
     let number = word()?.parse().ok()?;
     let time = Timestamp { seconds: word()?.parse().ok()?, nanoseconds: word()?.parse().ok()? };
     Some((number, time, word()?.parse().ok()?))
+}
+
+/// Notes which file is about to be put.
+pub(crate) fn note_put(note: &Path, (number, time, bytes): Put) -> Result<(), Errno> {
+    let text = format!("{number} {} {} {bytes}", time.seconds, time.nanoseconds);
+    let fresh = note.with_extension("new");
+    let written = std::fs::write(&fresh, text).and_then(|()| std::fs::rename(&fresh, note));
+    written.map_err(|error| io_errno(&error))
+}
+
+/// The name of a copy beside a file that somebody else has changed.
+pub(crate) fn copy_name(name: &[u8], number: u32) -> Vec<u8> {
+    let node = rustix::system::uname();
+    let host = node.nodename().to_bytes().iter().take(64);
+    let mut tail = b".mayfly-conflict-".to_vec();
+    tail.extend(host.map(|byte| if *byte == b'/' { b'_' } else { *byte }));
+    tail.extend_from_slice(format!("-{number}").as_bytes());
+    [&name[..name.len().min(NAME_BYTES_MAX - tail.len())], &tail].concat()
 }
 
 /// Flushes a file.
@@ -149,26 +167,15 @@ fn put_in_place(
         let attr = there.unwrap_or(NO_ATTR);
         return Ok(Outcome { status: TIER_CONFLICT, bytes: copy, ..Outcome::of(attr) });
     }
-    let (number, time, bytes) = put_of(written);
-    let text = format!("{number} {} {} {bytes}", time.seconds, time.nanoseconds);
-    let fresh = note.with_extension("new");
-    std::fs::write(&fresh, text)
-        .and_then(|()| std::fs::rename(&fresh, note))
-        .map_err(|error| io_errno(&error))?;
+    note_put(note, put_of(written))?;
     renameat(&own.directory, &*own.name, &place.directory, &*place.name).map_err(errno)?;
     Ok(Outcome::of(place.attr()?))
 }
 
 /// Gives our bytes a name of their own; which.
 fn keep_beside(place: &Place, own: &Place) -> Result<Vec<u8>, Errno> {
-    let node = rustix::system::uname();
-    let host = node.nodename().to_bytes().to_vec();
     for number in 1..COPIES_MAX {
-        let mut tail = b".mayfly-conflict-".to_vec();
-        tail.extend(host.iter().take(64).map(|byte| if *byte == b'/' { b'_' } else { *byte }));
-        tail.extend_from_slice(format!("-{number}").as_bytes());
-        let head = &place.name[..place.name.len().min(NAME_BYTES_MAX - tail.len())];
-        let name = [head, &tail].concat();
+        let name = copy_name(&place.name, number);
         let flags = RenameFlags::NOREPLACE;
         match renameat_with(&own.directory, &*own.name, &place.directory, &*name, flags) {
             Ok(()) => return Ok(name),

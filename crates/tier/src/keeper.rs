@@ -29,6 +29,7 @@ use rustix::{
 };
 
 use crate::{
+    bucket::Store,
     busy::BusyNames,
     bytes,
     chunks::{self, OpenFiles},
@@ -53,14 +54,40 @@ pub struct Origins {
     pub objects: PathBuf,
     /// A directory for notes that outlive the keeper.
     pub notes: PathBuf,
-    /// The directories outside, by their numbers.
-    pub directories: Vec<PathBuf>,
+    /// What they are outside, by their numbers.
+    pub outside: Vec<Outside>,
+}
+
+/// What an origin is.
+#[derive(Debug, Clone)]
+pub struct Outside {
+    /// A directory, or the address of a prefix in a bucket.
+    pub path: PathBuf,
+    /// Nothing there is changed.
+    pub read_only: bool,
+}
+
+/// An origin that is open.
+enum Root {
+    Directory(OwnedFd),
+    Bucket(Store),
+}
+
+impl Root {
+    fn open(outside: &Outside) -> Result<Root> {
+        let path = &outside.path;
+        let opened = match Store::is_address(path) {
+            true => Store::open(path, outside.read_only).map(Root::Bucket),
+            false => open_root(path).map(Root::Directory).map_err(|errno| errno.to_string()),
+        };
+        opened.map_err(|why| anyhow!("the origin {}: {why}", path.display()))
+    }
 }
 
 /// All that the threads share.
 struct Keeper {
     transport: ShmTransport,
-    roots: Vec<OwnedFd>,
+    roots: Vec<Root>,
     origins: Origins,
     names: BusyNames,
     open: OpenFiles,
@@ -73,10 +100,7 @@ struct Keeper {
 pub fn keep(origins: &Origins, stop: impl AsFd, ready: impl FnOnce()) -> Result<()> {
     // Modes come as they are to be.
     rustix::process::umask(Mode::empty());
-    let open = |path: &PathBuf| {
-        open_root(path).map_err(|errno| anyhow!("the origin {}: {errno}", path.display()))
-    };
-    let roots = origins.directories.iter().map(open).collect::<Result<Vec<_>>>()?;
+    let roots = origins.outside.iter().map(Root::open).collect::<Result<Vec<_>>>()?;
     std::fs::create_dir_all(&origins.notes)
         .with_context(|| format!("cannot make {}", origins.notes.display()))?;
     let socket_path = std::os::unix::ffi::OsStrExt::as_bytes(origins.socket.as_os_str());
@@ -174,6 +198,12 @@ impl Keeper {
         let root = self.roots.get(item.source as usize).ok_or(Errno::EINVAL)?;
         // An earlier daemon may have given the same to another thread.
         let _busy = self.names.take(item);
+        let root = match root {
+            Root::Directory(root) => root,
+            Root::Bucket(store) => {
+                return store.perform(item, || self.object(item), &self.origins.notes);
+            }
+        };
         let place = Place::find(root, item.path)?;
         match item.what {
             TIER_LOOK => names::look(&place, &item.known),

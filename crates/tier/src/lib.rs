@@ -10,10 +10,13 @@
 //! Every item may be done twice, since the daemon or the keeper may die in between: what is made
 //! may be there then, and what is removed may be gone.
 //!
-//! **Paths.** A name outside is found from the origin's own directory, which is opened once, by
-//! names that are no symbolic links.
+//! An origin is a directory, or a bucket of an object store ([`bucket`]).
+//!
+//! **Paths.** A name in a directory outside is found from the origin's own directory, which is
+//! opened once, by names that are no symbolic links.
 #![forbid(unsafe_code)]
 
+mod bucket;
 mod busy;
 mod bytes;
 mod chunks;
@@ -23,4 +26,4 @@ mod names;
 mod outcome;
 mod place;
 
-pub use keeper::{Origins, keep};
+pub use keeper::{Origins, Outside, keep};

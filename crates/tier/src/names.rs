@@ -18,7 +18,7 @@ use crate::{
 };
 
 /// What one entry takes besides its name and target, bytes.
-const ENTRY_BYTES: usize = 256;
+pub(crate) const ENTRY_BYTES: usize = 256;
 
 /// The entries of a directory, unless it is as it is known.
 pub(crate) fn look(place: &Place, known: &Attr) -> Result<Outcome, Errno> {
@@ -94,7 +94,7 @@ pub(crate) fn remove(place: &Place, item: &TierItem<'_>, flags: AtFlags) -> Resu
 
 /// Whether a master copy was the known one before it was changed. If that was done before, its
 /// ctime is of that change.
-fn was_known(item: &TierItem<'_>, before: &Attr) -> bool {
+pub(crate) fn was_known(item: &TierItem<'_>, before: &Attr) -> bool {
     let ctime = if item.again { before.ctime } else { item.known.ctime };
     is_same(&Attr { ctime, ..item.known }, before)
 }

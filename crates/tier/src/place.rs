@@ -98,7 +98,7 @@ impl Place {
 }
 
 /// A path of names, with nothing at either end.
-fn is_plain(path: &[u8]) -> bool {
+pub(crate) fn is_plain(path: &[u8]) -> bool {
     let fine =
         |name: &[u8]| !name.is_empty() && name != b"." && name != b".." && !name.contains(&0);
     path.is_empty() || path.split(|byte| *byte == b'/').all(fine)

@@ -30,7 +30,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("interpose", &["types", "wire", "sys", "transport", "transport-shm", "client"]),
     ("preload", &["types", "sys", "image", "interpose"]),
     ("fuse", &["types", "wire", "sys", "transport-shm", "client"]),
-    ("tier", &["types", "wire", "transport", "transport-shm"]),
+    ("tier", &["types", "wire", "transport", "transport-shm", "stage"]),
     ("metrics", &[]),
     (
         "deploy",
@@ -46,6 +46,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
             "client",
             "fuse",
             "tier",
+            "stage",
             "image",
             "metrics",
         ],

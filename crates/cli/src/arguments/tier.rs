@@ -11,10 +11,10 @@ use super::Which;
 #[derive(Debug, Clone, Args)]
 #[command(next_help_heading = "Caching")]
 pub(crate) struct Origins {
-    /// Show a directory outside in the instance, at its root or at SUBDIR: its files are fetched
-    /// when they are first read, and what is written goes back by `mayfly tier flush` and before
-    /// the end. With ,ro nothing there can be changed. Repeatable, with a SUBDIR each
-    #[arg(long, value_name = "DIR[:SUBDIR][,ro]", value_parser = Origin::parse)]
+    /// Show a directory or a bucket outside in the instance, at its root or at SUBDIR: its files
+    /// are fetched when they are first read, and what is written goes back by `mayfly tier flush`
+    /// and before the end. With ,ro nothing there can be changed. Repeatable, with a SUBDIR each
+    #[arg(long, value_name = "DIR|s3://BUCKET/PREFIX[:SUBDIR][,ro]", value_parser = Origin::parse)]
     pub(crate) origin: Vec<Origin>,
     /// How long what was seen in an origin is believed before it is looked at again
     /// [default: 1s]
@@ -30,6 +30,7 @@ NAME.mayfly-conflict-HOST-N. Nothing is overwritten in silence.
 Examples:
   mayfly run --origin /scratch/project -- ./job.sh
   mayfly start --origin /scratch/project:proj --origin /data/sets:sets,ro
+  mayfly start --origin s3://bucket/sets:sets,ro   # credentials as for `mayfly stage`
   mayfly tier status --json | jq .origins
   mayfly tier flush \"$MAYFLY_MOUNT/proj/results\"";
 

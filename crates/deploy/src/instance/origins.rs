@@ -1,4 +1,4 @@
-//! Directories outside that an instance shows.
+//! Directories and buckets outside that an instance shows.
 
 use std::{
     os::unix::ffi::OsStrExt,
@@ -8,6 +8,8 @@ use std::{
 
 use anyhow::{Context, Result, ensure};
 use mayfly_daemon::Link;
+use mayfly_stage::Bucket;
+use mayfly_tier::Outside;
 use mayfly_types::limits::TIER_SOURCES_MAX;
 use serde::{Deserialize, Serialize};
 
@@ -18,10 +20,10 @@ pub(super) const VALID: &str = "1s";
 /// The longest that can be chosen.
 const VALID_MAX: Duration = Duration::from_secs(24 * 3600);
 
-/// A directory outside, and the directory of the instance that shows it.
+/// A directory or bucket outside, and the directory of the instance that shows it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Origin {
-    /// The directory outside.
+    /// The directory outside, or the address of a prefix in a bucket.
     pub outside: PathBuf,
     /// The directory of the instance, from its root; empty: the root itself.
     pub inside: PathBuf,
@@ -30,7 +32,8 @@ pub struct Origin {
 }
 
 impl Origin {
-    /// From `DIR[:SUBDIR][,ro]`. The directory inside is behind the last colon.
+    /// From `DIR[:SUBDIR][,ro]`, or `s3://BUCKET[/PREFIX][:SUBDIR][,ro]`. The directory inside is
+    /// behind the last colon.
     ///
     /// # Errors
     /// Says what is wrong with it.
@@ -39,21 +42,24 @@ impl Origin {
             Some(places) => (places, true),
             None => (text.strip_suffix(",rw").unwrap_or(text), false),
         };
-        if places.contains("://") {
-            return Err(
-                "an origin is a directory; object stores are staged (`mayfly stage`)".into()
-            );
-        }
-        let (outside, inside) = places.rsplit_once(':').unwrap_or((places, ""));
+        let (scheme, rest) = match places.split_once("://") {
+            Some((scheme, _)) if scheme != "s3" => {
+                return Err(format!("{scheme}: an origin is a directory, or s3://BUCKET/PREFIX"));
+            }
+            Some((scheme, rest)) => (format!("{scheme}://"), rest),
+            None => (String::new(), places),
+        };
+        let (outside, inside) = rest.rsplit_once(':').unwrap_or((rest, ""));
         if outside.is_empty() {
-            return Err("say DIR[:SUBDIR][,ro]".to_owned());
+            return Err("say DIR[:SUBDIR][,ro] or s3://BUCKET[/PREFIX][:SUBDIR][,ro]".to_owned());
         }
         let plain = |part: Component<'_>| matches!(part, Component::Normal(_));
         let inside = Path::new(inside.trim_matches('/'));
         if !inside.components().all(plain) {
             return Err(format!("{}: a directory below the mount point", inside.display()));
         }
-        let (outside, inside) = (PathBuf::from(outside), inside.components().collect());
+        let outside = PathBuf::from(format!("{scheme}{outside}"));
+        let inside = inside.components().collect();
         Ok(Origin { outside, inside, read_only })
     }
 
@@ -62,14 +68,38 @@ impl Origin {
         Link { path: self.inside.as_os_str().as_bytes().to_vec(), read_only: self.read_only }
     }
 
+    /// Is it in an object store?
+    fn is_bucket(&self) -> bool {
+        Bucket::is_address(self.outside.as_os_str())
+    }
+
+    /// As the keeper opens it.
+    pub(crate) fn opened(&self) -> Outside {
+        Outside { path: self.outside.clone(), read_only: self.read_only }
+    }
+
     /// The same wherever this process works.
     pub(super) fn absolute(&self) -> Result<Origin> {
+        if self.is_bucket() {
+            return Ok(self.clone());
+        }
         Ok(Origin { outside: absolute(&self.outside)?, ..self.clone() })
     }
 
     /// Refuses what cannot be shown at this mount point.
     fn check(&self, mount: &Path) -> Result<PathBuf> {
         let shown = self.outside.display();
+        if self.is_bucket() {
+            let bucket = Bucket::open(self.outside.as_os_str());
+            let bucket = bucket.with_context(|| format!("--origin {shown}"))?;
+            bucket.has_below("").with_context(|| {
+                format!(
+                    "--origin {shown}: credentials and endpoint come from AWS_ACCESS_KEY_ID, \
+                     AWS_SECRET_ACCESS_KEY, AWS_ENDPOINT_URL and AWS_REGION"
+                )
+            })?;
+            return Ok(self.outside.clone());
+        }
         let outside = absolute(&self.outside)?;
         ensure!(outside.is_dir(), "--origin {shown}: there is no such directory");
         std::fs::read_dir(&outside).with_context(|| format!("--origin {shown}"))?;
@@ -100,7 +130,7 @@ pub(super) fn check(origins: &[Origin], mount: &Path) -> Result<()> {
                 one.inside.display().to_string(),
                 inside.to_string()
             );
-            let theirs = absolute(&other.outside)?;
+            let theirs = other.absolute()?.outside;
             let apart = !outside.starts_with(&theirs) && !theirs.starts_with(&outside);
             ensure!(
                 apart || one.read_only && other.read_only,
@@ -141,7 +171,11 @@ mod tests {
         assert_eq!((origin.inside.as_path(), origin.read_only), (Path::new("sub/dir"), true));
         let origin = Origin::parse("/a").unwrap();
         assert_eq!((origin.inside.as_os_str().len(), origin.read_only), (0, false));
-        for bad in ["", ":x", "/a:../x", "s3://bucket/data:data"] {
+        let origin = Origin::parse("s3://bucket/data:a/b,ro").unwrap();
+        assert_eq!(origin.outside, Path::new("s3://bucket/data"));
+        assert_eq!((origin.inside.as_path(), origin.read_only), (Path::new("a/b"), true));
+        assert_eq!(Origin::parse("s3://bucket").unwrap().outside, Path::new("s3://bucket"));
+        for bad in ["", ":x", "/a:../x", "s3://", "s3://:x", "http://host/a"] {
             assert!(Origin::parse(bad).is_err(), "{bad}");
         }
     }

@@ -9,7 +9,7 @@ use std::{
 use anyhow::{Result, ensure};
 use mayfly_tier::Origins;
 
-use crate::{Config, instance::SOCKET_NAME, signals};
+use crate::{Config, Origin, instance::SOCKET_NAME, signals};
 
 /// The hidden subcommand that keeps the caching tier: `__tier RUN_DIR`. Its standard input is the
 /// line to the supervisor: it says a line there when it has begun, and ends when that is cut.
@@ -28,7 +28,7 @@ pub fn run_tier(run_dir: &Path) -> Result<()> {
         socket: config.run_dir.join(SOCKET_NAME),
         objects: config.object_dir.clone(),
         notes: config.data_dir.join("tier"),
-        directories: origins.iter().map(|origin| origin.outside.clone()).collect(),
+        outside: origins.iter().map(Origin::opened).collect(),
     };
     let line = UnixStream::from(std::io::stdin().as_fd().try_clone_to_owned()?);
     let mut said = line.try_clone()?;

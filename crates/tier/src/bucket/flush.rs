@@ -1,0 +1,115 @@
+//! Bytes of a file that go to its object.
+//!
+//! The object's metadata say which flush has put it. A note in the instance's data directory has
+//! the same, before it is put: a keeper that comes again takes it for what it is.
+
+use std::{
+    fs::File,
+    hash::{BuildHasher, RandomState},
+    io::Read,
+    os::unix::fs::MetadataExt,
+    path::{Path, PathBuf},
+};
+
+use mayfly_stage::Expected;
+use mayfly_types::{Errno, FileKind, OBJECT_MAPPED, Timestamp};
+use mayfly_wire::{
+    TierItem,
+    tier::{NO_ATTR, TIER_CONFLICT},
+};
+
+use super::{Store, about, joined, parent_of};
+use crate::{
+    flush::{COPIES_MAX, copy_name, note_of, note_put, noted, put_of},
+    outcome::Outcome,
+    place::{io_errno, is_same},
+};
+
+/// What is to be put.
+struct Content<'a> {
+    source: Box<dyn Read + 'a>,
+    bytes: u64,
+    mtime: Timestamp,
+    mapped: bool,
+}
+
+fn content_of<'a>(
+    item: &TierItem<'a>,
+    object: impl Fn() -> Result<PathBuf, Errno>,
+) -> Result<Content<'a>, Errno> {
+    if item.other.is_empty() {
+        let bytes = item.bytes.len() as u64;
+        let mtime = item.attr.mtime;
+        return Ok(Content { source: Box::new(item.bytes), bytes, mtime, mapped: false });
+    }
+    let file = File::open(object()?).map_err(|error| io_errno(&error))?;
+    let metadata = file.metadata().map_err(|error| io_errno(&error))?;
+    let nanoseconds = u32::try_from(metadata.mtime_nsec()).unwrap_or(0);
+    let (bytes, mtime) = match item.which {
+        0 => (metadata.len().min(item.attr.size_bytes), item.attr.mtime),
+        _ => (metadata.len(), Timestamp { seconds: metadata.mtime(), nanoseconds }),
+    };
+    let mapped = metadata.mode() & OBJECT_MAPPED != 0;
+    Ok(Content { source: Box::new(file), bytes, mtime, mapped })
+}
+
+impl Store {
+    pub(super) fn flush(
+        &self,
+        path: &str,
+        item: &TierItem<'_>,
+        object: impl Fn() -> Result<PathBuf, Errno>,
+        notes: &Path,
+    ) -> Result<Outcome, Errno> {
+        let note = note_of(notes, item);
+        let earlier = noted(&note);
+        let there = self.look(path)?;
+        let attr = there.as_ref().map(|there| self.attr_of(there));
+        let expected = attr.is_some_and(|attr| {
+            is_same(&item.known, &attr)
+                || attr.kind == FileKind::Regular && earlier == Some(put_of(&attr))
+        });
+        let mark = RandomState::new().hash_one(item.number);
+        let mut content = content_of(item, &object)?;
+        let about = about(item.attr.mode, content.mtime, mark);
+        let mapped = content.mapped;
+        if let Some(there) = there.as_ref().filter(|_| expected) {
+            note_put(&note, (mark, content.mtime, content.bytes))?;
+            let source: &mut dyn Read = &mut content.source;
+            let source = (source, content.bytes);
+            match self.bucket.put_file(path, &about, source, Expected::Object(there)) {
+                Ok(()) => {
+                    let now = self.look(path)?.ok_or(Errno::ENOENT)?;
+                    return Ok(Outcome { same: mapped, ..Outcome::of(self.attr_of(&now)) });
+                }
+                // Somebody was faster.
+                Err(refused) if refused.errno == Errno::ESTALE.raw() => {}
+                Err(refused) => return Err(super::errno_of(path, &refused)),
+            }
+        }
+        for number in 1..COPIES_MAX {
+            let name = path.rsplit_once('/').map_or(path, |(_, name)| name);
+            let copy = copy_name(name.as_bytes(), number);
+            let copy = String::from_utf8_lossy(&copy).into_owned();
+            let mut content = content_of(item, &object)?;
+            let source: &mut dyn Read = &mut content.source;
+            let source = (source, content.bytes);
+            let beside = joined(parent_of(path), &copy);
+            match self.bucket.put_file(&beside, &about, source, Expected::Nothing) {
+                Ok(()) => {
+                    let attr = self.look(path)?.map_or(NO_ATTR, |now| self.attr_of(&now));
+                    let bytes = copy.into_bytes();
+                    return Ok(Outcome {
+                        status: TIER_CONFLICT,
+                        same: mapped,
+                        bytes,
+                        ..Outcome::of(attr)
+                    });
+                }
+                Err(refused) if refused.errno == Errno::EEXIST.raw() => {}
+                Err(refused) => return Err(super::errno_of(&beside, &refused)),
+            }
+        }
+        Err(Errno::EEXIST)
+    }
+}
