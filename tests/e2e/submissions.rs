@@ -13,12 +13,12 @@ fn posted(instance: &Instance<'_>) -> Result<u64> {
     status["posted"].as_u64().with_context(|| format!("nothing is said of posts: {status}"))
 }
 
-/// How often leave to use an object was asked for.
-fn grants(instance: &Instance<'_>) -> Result<u64> {
+/// How often an operation was asked for.
+fn asked(instance: &Instance<'_>, op: &str) -> Result<u64> {
     let told = String::from_utf8(instance.command("metrics").run_ok()?.stdout)?;
-    let is_grant =
-        |line: &&str| line.starts_with("mayfly_answers_total") && line.contains(r#"op="grant""#);
-    let Some(line) = told.lines().find(is_grant) else { return Ok(0) };
+    let op = format!(r#"op="{op}""#);
+    let is_it = |line: &&str| line.starts_with("mayfly_answers_total") && line.contains(&op);
+    let Some(line) = told.lines().find(is_it) else { return Ok(0) };
     let value = line.rsplit(' ').next().context("a line of a metric has a value")?;
     Ok(value.parse::<f64>()? as u64)
 }
@@ -108,8 +108,32 @@ for i in range(300):
     os.close(fd)
 "#;
     instance.shell("make", r#"python3 -c "$SCRIPT""#).env("SCRIPT", script).run_ok()?;
-    let asked = grants(&instance)?;
+    let asked = asked(&instance, "grant")?;
     ensure!(asked < 60, "{asked} of 300 files were asked for");
+    instance.stop()
+}
+
+/// `git add` waited for each of its objects.
+#[test]
+fn a_program_that_links_and_moves_its_files_asks_nobody() -> Result<()> {
+    let _turn = Turn::take()?;
+    let scratch = Scratch::new("linked")?;
+    let instance = Instance::start(&scratch, "linked", &scratch.join("mount"))?;
+    let script = r#"import os
+d = os.environ['MAYFLY_MOUNT'] + '/objects'
+os.mkdir(d)
+for n in range(8): os.mkdir(f'{d}/{n}')
+for i in range(400):
+    fd = os.open(f'{d}/{i % 8}/tmp', os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o444)
+    os.write(fd, b'x' * 1000)
+    os.close(fd)
+    os.link(f'{d}/{i % 8}/tmp', f'{d}/{i % 8}/o{i}')
+    os.unlink(f'{d}/{i % 8}/tmp')
+    os.rename(f'{d}/{i % 8}/o{i}', f'{d}/{(i + 1) % 8}/moved{i}')
+"#;
+    instance.shell("make", r#"python3 -c "$SCRIPT""#).env("SCRIPT", script).run_ok()?;
+    let waited = [asked(&instance, "link")?, asked(&instance, "rename")?];
+    ensure!(waited.iter().all(|waited| *waited < 40), "of 400 files {waited:?} were asked for");
     instance.stop()
 }
 
@@ -141,6 +165,11 @@ fn attributes_that_were_changed_are_seen_by_every_process_at_once() -> Result<()
 #[test]
 fn a_file_that_takes_the_place_of_another_is_seen_by_every_process_at_once() -> Result<()> {
     holds("replaced")
+}
+
+#[test]
+fn a_second_name_and_another_directory_are_seen_by_every_process_at_once() -> Result<()> {
+    holds("linked")
 }
 
 #[test]

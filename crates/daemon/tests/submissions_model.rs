@@ -13,7 +13,7 @@ use proptest::prelude::*;
 use support::{
     Node, O_CREAT, O_RDWR, SESSION, failed,
     submitting::{
-        O_EXCL, OTHER, THIRD, add_as, mkdir_as, move_as, node, node_of_several, remove_as,
+        O_EXCL, OTHER, THIRD, add_as, link_as, mkdir_as, move_as, node, node_of_several, remove_as,
         remove_directory_as, ring_at, submit_create_as, submit_directory_as, warm_as,
     },
     walk,
@@ -42,7 +42,7 @@ fn deed() -> impl Strategy<Value = Deed> {
         10 => Just(Deed::RemoveDirectory),
         14 => Just(Deed::MakeDirectory),
         8 => (0..PATHS.len()).prop_map(Deed::Rename),
-        1 => (0..PATHS.len()).prop_map(Deed::Link),
+        4 => (0..PATHS.len()).prop_map(Deed::Link),
     ]
 }
 
@@ -230,7 +230,7 @@ fn do_unasked_by(spelling: &str, node: &Node, session: SessionId, name: usize, d
             let to = path_by(spelling, to);
             move_as(node, session, (&path, &to), true)
         }
-        Deed::Link(_) => false,
+        Deed::Link(to) => link_as(node, session, (&path, &path_by(spelling, to))),
     }
 }
 

@@ -31,7 +31,7 @@ use mayfly_types::{
     limits::{LANES, REPLY_BYTES_MAX, REQUEST_BYTES_MAX, SESSIONS_MAX},
 };
 use mayfly_wire::{
-    Escaped, HEADER_BYTES, Header, MakeDirectory, Op, Open, Operation, Reader, Rename,
+    Escaped, HEADER_BYTES, Header, Link, MakeDirectory, Op, Open, Operation, Reader, Rename,
     STATUS_ESCAPED, SetAttr, Symlink, Unlink, Walk, Wire, Writer,
 };
 
@@ -362,6 +362,14 @@ impl Transport for ShmTransport {
         is_certain: &mut dyn FnMut(FileId, &[u8]) -> bool,
     ) -> bool {
         self.submit_move_in_ring(rename, is_certain)
+    }
+
+    fn submit_link(
+        &self,
+        link: &Link<'_>,
+        is_certain: &mut dyn FnMut(FileId, &[u8]) -> bool,
+    ) -> bool {
+        self.submit_link_in_ring(link, is_certain)
     }
 
     fn look_at_submitted(

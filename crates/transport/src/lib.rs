@@ -4,7 +4,7 @@
 #![forbid(unsafe_code)]
 
 use mayfly_types::{Errno, FileId, OpenRef, Timestamp};
-use mayfly_wire::{MakeDirectory, Open, Operation, Rename, SetAttr, Symlink, Unlink, Walk};
+use mayfly_wire::{Link, MakeDirectory, Open, Operation, Rename, SetAttr, Symlink, Unlink, Walk};
 
 /// What came back.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -155,6 +155,17 @@ pub trait Transport {
     fn submit_rename(
         &self,
         _rename: &Rename<'_>,
+        _is_certain: &mut dyn FnMut(FileId, &[u8]) -> bool,
+    ) -> bool {
+        false
+    }
+
+    /// Submits another name of a regular file that certainly has one, and that name is certainly
+    /// new. Nobody waits for it, and everybody sees it. `is_certain` is asked as in
+    /// [`Transport::submit_changes`]. False when it has to be asked for.
+    fn submit_link(
+        &self,
+        _link: &Link<'_>,
         _is_certain: &mut dyn FnMut(FileId, &[u8]) -> bool,
     ) -> bool {
         false

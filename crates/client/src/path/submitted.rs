@@ -13,7 +13,8 @@ use mayfly_types::{
     Attr, FIRST_OBJECT, FileId, FileKind, ObjectPath, OpenRef, Times, Timestamp, inline_blocks,
 };
 use mayfly_wire::{
-    Rename, SET_ATIME, SET_ATIME_NOW, SET_MTIME, SET_MTIME_NOW, SET_SIZE, SetAttr, Target, Walk,
+    Link, Rename, SET_ATIME, SET_ATIME_NOW, SET_MTIME, SET_MTIME_NOW, SET_SIZE, SetAttr, Target,
+    Walk,
 };
 
 use super::{
@@ -60,8 +61,8 @@ impl<T: Transport, D: Descriptors> Client<T, D> {
         submitted
     }
 
-    /// Moves a name without waiting for it, where that cannot fail: within its directory, of
-    /// something that is certainly there, and no directory. False when it is to be asked for.
+    /// Moves a name without waiting for it, where that cannot fail: of something that is certainly
+    /// there, and no directory, within what is leased. False when it is to be asked for.
     #[must_use]
     pub fn submit_rename(&self, from: Walk<'_>, to: Walk<'_>, flags: u32) -> bool {
         // Who watches is told of what was there, too.
@@ -75,6 +76,23 @@ impl<T: Transport, D: Descriptors> Client<T, D> {
         });
         if submitted {
             self.end_at(began, (Kind::Rename, Way::Unawaited), &from, false);
+        }
+        submitted
+    }
+
+    /// Gives a regular file another name without waiting for it, where that cannot fail: it
+    /// certainly has one, and the other is new. False when it is to be asked for.
+    #[must_use]
+    pub fn submit_link(&self, from: Target<'_>, to: Walk<'_>) -> bool {
+        if self.is_watched() {
+            return false;
+        }
+        let began = self.begin(0);
+        let submitted = self.transport.submit_link(&Link { from, to }, &mut |directory, path| {
+            self.is_alone_in_records((directory, path), None, 0)
+        });
+        if submitted {
+            self.end_at(began, (Kind::Link, Way::Unawaited), &to, false);
         }
         submitted
     }

@@ -336,7 +336,11 @@ pub(super) unsafe fn link(call: &Call) -> Outcome {
             if matches!(from, Place::Open(_)) && !follow {
                 return Err(Stop::Failed(Errno::EXDEV));
             }
-            session::get()?.link(from.target(follow)?, to.walk(false)?, escape)
+            let (session, from, to) = (session::get()?, from.target(follow)?, to.walk(false)?);
+            if flight::child().is_none() && session.submit_link(from, to) {
+                return Ok(());
+            }
+            session.link(from, to, escape)
         })
     }
 }

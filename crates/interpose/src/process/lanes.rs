@@ -10,7 +10,7 @@ use mayfly_sys::{Errno, memory};
 use mayfly_transport::{Answer, Patience, Pending, Transport};
 use mayfly_transport_shm::ShmTransport;
 use mayfly_types::{FileId, OpenRef, Timestamp};
-use mayfly_wire::{MakeDirectory, Open, Operation, Rename, SetAttr, Symlink, Unlink, Walk};
+use mayfly_wire::{Link, MakeDirectory, Open, Operation, Rename, SetAttr, Symlink, Unlink, Walk};
 
 /// The client as this process uses it.
 pub(crate) type Session = Client<Lanes, Hidden>;
@@ -101,6 +101,14 @@ impl Transport for Lanes {
         is_certain: &mut dyn FnMut(FileId, &[u8]) -> bool,
     ) -> bool {
         self.0.submit_rename(rename, is_certain)
+    }
+
+    fn submit_link(
+        &self,
+        link: &Link<'_>,
+        is_certain: &mut dyn FnMut(FileId, &[u8]) -> bool,
+    ) -> bool {
+        self.0.submit_link(link, is_certain)
     }
 
     fn look_at_submitted(

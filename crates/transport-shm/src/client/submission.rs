@@ -10,13 +10,13 @@ use mayfly_sys::file::{
     O_RDWR, O_TRUNC, O_WRONLY,
 };
 use mayfly_types::{Errno, FileId, OpenRef, Timestamp};
-use mayfly_wire::{MakeDirectory, Open, Rename, SetAttr, Symlink, Target, Unlink, Walk};
+use mayfly_wire::{Link, MakeDirectory, Open, Rename, SetAttr, Symlink, Target, Unlink, Walk};
 
 use super::ShmTransport;
 use crate::layout::DAEMON_AWAKE;
 use crate::submission_ring::{
-    Changed, Changes, Create, Move, RECORDS, Removal, Submission, SubmissionRing, Submitting,
-    ring_of,
+    Changed, Changes, Create, Move, MoveKind, RECORDS, Removal, Submission, SubmissionRing,
+    Submitting, ring_of,
 };
 
 /// Flags that say nothing more about a file that is new and empty than a description knows.
@@ -136,15 +136,35 @@ impl ShmTransport {
         rename: &Rename<'_>,
         is_certain: &mut dyn FnMut(FileId, &[u8]) -> bool,
     ) -> bool {
-        let Rename { from: source, to: target, flags } = *rename;
+        let Rename { from, to, flags } = *rename;
         if flags & !RENAME_NOREPLACE != 0 {
             return false;
         }
+        let new = flags & RENAME_NOREPLACE != 0;
+        let how = if new { MoveKind::New } else { MoveKind::Replace };
+        self.submit_two_names((from, to), how, is_certain)
+    }
+
+    pub(super) fn submit_link_in_ring(
+        &self,
+        link: &Link<'_>,
+        is_certain: &mut dyn FnMut(FileId, &[u8]) -> bool,
+    ) -> bool {
+        // Of a description the name is not known.
+        let Target::Path(from) = link.from else { return false };
+        self.submit_two_names((from, link.to), MoveKind::Link, is_certain)
+    }
+
+    fn submit_two_names(
+        &self,
+        (source, target): (Walk<'_>, Walk<'_>),
+        how: MoveKind,
+        is_certain: &mut dyn FnMut(FileId, &[u8]) -> bool,
+    ) -> bool {
         let submitted = self.submit_record(&source, |submissions, delegation, from| {
             let given = submissions.delegation_for(self.id, target.start.0, target.path);
             let (_, to) = given.filter(|(given, _)| *given == delegation)?;
-            let (new, moment) = (flags & RENAME_NOREPLACE != 0, self.moments.now());
-            let moved = Move { from, to, new, moment };
+            let moved = Move { from, to, how, moment: self.moments.now() };
             let given = (&self.node.name_tables, delegation);
             self.note_change(submissions, 2);
             submissions

@@ -63,7 +63,7 @@ impl Ring {
         self.submit_removal(given, name, false)
     }
 
-    fn remove_directory(&self, given: u32, name: &str) -> bool {
+    pub(super) fn remove_directory(&self, given: u32, name: &str) -> bool {
         self.submit_removal(given, name, true)
     }
 
