@@ -137,6 +137,33 @@ for i in range(400):
     instance.stop()
 }
 
+/// `tar x` over a tree asked for each name that was there, and `git add` for each file of the work
+/// tree while an object waited.
+#[test]
+fn what_nothing_waits_about_is_known_without_asking() -> Result<()> {
+    let _turn = Turn::take()?;
+    let scratch = Scratch::new("beside")?;
+    let instance = Instance::start(&scratch, "beside", &scratch.join("mount"))?;
+    let script = r#"import os
+os.chdir(os.environ['MAYFLY_MOUNT'])
+for d in ('tree', 'objects'):
+    os.mkdir(d)
+    for i in range(300): os.close(os.open(f'{d}/f{i}', os.O_CREAT | os.O_EXCL | os.O_WRONLY))
+for i in range(300):
+    assert os.stat(f'tree/f{i}').st_nlink == 1
+    try: os.open(f'objects/f{i}', os.O_CREAT | os.O_EXCL | os.O_WRONLY)
+    except FileExistsError: pass
+    else: raise AssertionError(i)
+    open(f'tree/f{i}').close()
+    os.unlink(f'objects/f{i}')
+    assert not os.path.exists(f'objects/f{i}') and not os.path.exists(f'tree/none{i}')
+"#;
+    instance.shell("make", r#"python3 -c "$SCRIPT""#).env("SCRIPT", script).run_ok()?;
+    let waited = [asked(&instance, "open")?, asked(&instance, "stat")?];
+    ensure!(waited.iter().all(|waited| *waited < 150), "{waited:?} of 900 were asked for");
+    instance.stop()
+}
+
 #[test]
 fn files_that_outgrow_their_records_keep_to_limits_and_threads() -> Result<()> {
     holds("outgrown_at_limits outgrown_by_threads")

@@ -385,8 +385,12 @@ impl Transport for ShmTransport {
         self.has_additions_alone()
     }
 
-    fn is_absent(&self, walk: &Walk<'_>) -> bool {
-        self.is_absent_in_table(walk)
+    fn is_there(&self, walk: &Walk<'_>) -> Option<bool> {
+        self.is_there_in_table(walk)
+    }
+
+    fn waits(&self, directory: FileId, path: Option<&[u8]>) -> bool {
+        self.waits_in_rings(directory, path)
     }
 
     fn withdraw(&self, open: OpenRef) -> bool {

@@ -190,9 +190,16 @@ pub trait Transport {
         false
     }
 
-    /// Whether nothing has a name, as far as that is known without asking.
-    fn is_absent(&self, _walk: &Walk<'_>) -> bool {
-        false
+    /// Whether something has a name, or nothing; none where that is not known without asking.
+    fn is_there(&self, _walk: &Walk<'_>) -> Option<bool> {
+        None
+    }
+
+    /// Whether something may wait that was submitted about the name at the end of this path from a
+    /// directory; without a path, in that directory or anywhere below it. True only if somebody has
+    /// that very directory delegated.
+    fn waits(&self, _directory: FileId, _path: Option<&[u8]>) -> bool {
+        true
     }
 
     /// Takes back the wish for a description that [`Transport::submit_create`] has named: true when

@@ -70,11 +70,14 @@ impl<T: Transport, D: Descriptors> Client<T, D> {
     }
 
     /// Attributes, if the records tell them. They do not tell those of what has extended ones.
-    fn look(&self, target: &Target<'_>) -> Option<Result<Attr, Errno>> {
+    pub(super) fn look(&self, target: &Target<'_>) -> Option<Result<Attr, Errno>> {
         let head = self.node.head;
         match target {
             Target::Path(walk) => {
-                self.records.look(head, walk, || self.transport.submits_additions_alone())
+                let makes_alone = || self.transport.submits_additions_alone();
+                self.records.look(head, walk, makes_alone, &mut |directory, path| {
+                    self.transport.waits(directory, path)
+                })
             }
             Target::Directory(directory) => self.records.directory(head, *directory).map(Ok),
             Target::Open(open) => {

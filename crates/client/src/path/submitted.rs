@@ -14,7 +14,7 @@ use mayfly_types::{
 };
 use mayfly_wire::{
     Link, Rename, SET_ATIME, SET_ATIME_NOW, SET_MTIME, SET_MTIME_NOW, SET_SIZE, SetAttr, Target,
-    Walk,
+    WALK_FOLLOW, Walk,
 };
 
 use super::{
@@ -107,11 +107,33 @@ impl<T: Transport, D: Descriptors> Client<T, D> {
     /// records tell nothing while something is submitted.
     pub(super) fn is_absent(&self, walk: &Walk<'_>, kind: Kind) -> bool {
         let began = self.begin(0);
-        let is_absent = is_submitted(self.node.head) && self.transport.is_absent(walk);
+        let is_absent =
+            is_submitted(self.node.head) && self.transport.is_there(walk) == Some(false);
         if is_absent {
             self.end_at(began, (kind, Way::Itself), walk, true);
         }
         is_absent
+    }
+
+    /// Whether something certainly has a name that is to be new, which is an error of this kind of
+    /// operation. True only where that is known without asking.
+    #[must_use]
+    pub fn is_taken(&self, walk: &Walk<'_>, kind: Kind) -> bool {
+        // What ends with a slash or a dot has errors of its own.
+        let name = walk.path.rsplit(|byte| *byte == b'/').next().unwrap_or_default();
+        if matches!(name, b"" | b"." | b"..") {
+            return false;
+        }
+        let began = self.begin(0);
+        let walk = Walk { flags: walk.flags & !WALK_FOLLOW, ..*walk };
+        let is_taken = match self.transport.is_there(&walk) {
+            Some(is_there) => is_there,
+            None => matches!(self.look(&Target::Path(walk)), Some(Ok(_))),
+        };
+        if is_taken {
+            self.end_at(began, (kind, Way::Itself), &walk, true);
+        }
+        is_taken
     }
 
     /// Attributes of a file that was submitted a moment ago and is not made yet; `None` when they

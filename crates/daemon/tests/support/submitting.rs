@@ -7,11 +7,12 @@ use std::{
 };
 
 use mayfly_daemon::{Config, Directories};
+use mayfly_records::Found;
 use mayfly_sys::arch::Moment;
 use mayfly_transport_shm::{
     layout::{OPEN_FREE, OPEN_PROMISED},
     submission_ring::{
-        Changed, Changes, Create, Move, MoveKind, Removal, Submission, SubmissionRing,
+        Changed, Changes, Create, Move, MoveKind, RINGS, Removal, Submission, SubmissionRing,
         name_table::NameTables, ring_of,
     },
 };
@@ -212,6 +213,19 @@ fn two_names_as(node: &Node, session: SessionId, (from, to): (&str, &str), how: 
         region.head.submitted.fetch_or(1 << ring_of(session.0), SeqCst);
     }
     submitted
+}
+
+/// What a process that asks nobody finds at a path, whatever waits in the rings; none where it has
+/// to ask.
+pub fn found_beside(node: &Node, path: &str) -> Option<Found> {
+    let region = node.region;
+    let waiting = (0..RINGS).filter(|ring| region.submission_rings[*ring].waiting() > 0);
+    let waiting: Vec<usize> = waiting.collect();
+    records::beside(&node.kept, path, &mut |directory, path| {
+        let rings = waiting.iter().map(|ring| &region.submission_rings[*ring]);
+        let mut of_it = rings.filter(|ring| ring.directory.load(Relaxed) == directory.0);
+        of_it.any(|ring| !path.is_some_and(|path| ring.leaves_alone(&region.name_tables, path)))
+    })
 }
 
 /// The same for the first process.

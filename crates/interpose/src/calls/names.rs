@@ -12,6 +12,7 @@ use mayfly_sys::{
     text::PathText,
     user,
 };
+use mayfly_transport_shm::tally::Kind;
 use mayfly_types::{FileId, FileKind};
 use mayfly_wire::{SPECIAL_FIFO, SPECIAL_SOCKET, Target};
 
@@ -76,6 +77,9 @@ pub(super) unsafe fn mkdir(call: &Call) -> Outcome {
             let session = session::get()?;
             let (walk, owner) = (place.walk(false)?, new_owner(mode));
             if flight::child().is_some() || !session.submit_directory(walk, owner) {
+                if session.is_taken(&walk, Kind::Mkdir) {
+                    return Err(Stop::Failed(Errno::EEXIST));
+                }
                 session.make_directory(walk, owner, escape)?;
             }
             Ok(0)

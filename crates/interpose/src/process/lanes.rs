@@ -124,8 +124,12 @@ impl Transport for Lanes {
         self.0.submits_additions_alone()
     }
 
-    fn is_absent(&self, walk: &Walk<'_>) -> bool {
-        self.0.is_absent(walk)
+    fn is_there(&self, walk: &Walk<'_>) -> Option<bool> {
+        self.0.is_there(walk)
+    }
+
+    fn waits(&self, directory: FileId, path: Option<&[u8]>) -> bool {
+        self.0.waits(directory, path)
     }
 
     fn withdraw(&self, open: OpenRef) -> bool {

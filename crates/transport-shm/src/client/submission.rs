@@ -284,16 +284,30 @@ impl ShmTransport {
         self.last_change.store(submissions.count().wrapping_add(records), Release);
     }
 
-    pub(super) fn is_absent_in_table(&self, walk: &Walk<'_>) -> bool {
+    pub(super) fn is_there_in_table(&self, walk: &Walk<'_>) -> Option<bool> {
         let (_, submissions) = self.ring();
         if self.node.is_lost() || submissions.delegation.load(Relaxed) == 0 {
-            return false;
+            return None;
         }
-        let given = submissions.delegation_for(self.id, walk.start.0, walk.path);
-        given.is_some_and(|(delegation, path)| {
-            submissions.is_believed(|| self.moments.now().cycles)
-                && submissions.is_absent((&self.node.name_tables, delegation), path)
-        })
+        let (delegation, path) = submissions.delegation_for(self.id, walk.start.0, walk.path)?;
+        if !submissions.is_believed(|| self.moments.now().cycles) {
+            return None;
+        }
+        submissions.is_there((&self.node.name_tables, delegation), path)
+    }
+
+    pub(super) fn waits_in_rings(&self, directory: FileId, path: Option<&[u8]>) -> bool {
+        let mut rings = self.node.head.submitted.load(SeqCst);
+        while rings != 0 {
+            let submissions = &self.node.submission_rings[rings.trailing_zeros() as usize];
+            rings &= rings - 1;
+            if submissions.directory.load(Relaxed) == directory.0
+                && !path.is_some_and(|path| submissions.leaves_alone(&self.node.name_tables, path))
+            {
+                return true;
+            }
+        }
+        false
     }
 
     pub(super) fn look_in_ring(
