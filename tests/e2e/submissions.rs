@@ -164,6 +164,30 @@ for i in range(300):
     instance.stop()
 }
 
+/// `git` maps each file of 32 KiB and more, for which it had three requests.
+#[test]
+fn a_short_private_mapping_shows_the_file_and_asks_nobody() -> Result<()> {
+    let _turn = Turn::take()?;
+    let scratch = Scratch::new("shortly")?;
+    let instance = Instance::start(&scratch, "shortly", &scratch.join("mount"))?;
+    let script = r#"import mmap, os
+os.chdir(os.environ['MAYFLY_MOUNT'])
+for i in range(40):
+    with open(f'f{i}', 'wb') as f: f.write(b'%05d' % i * 8000)
+for turn in range(5):
+    for i in range(40):
+        fd = os.open(f'f{i}', os.O_RDONLY)
+        m = mmap.mmap(fd, 0, mmap.MAP_PRIVATE, mmap.PROT_READ)
+        os.close(fd)
+        if turn == 4: os.unlink(f'f{i}')
+        assert m[:] == b'%05d' % i * 8000, i
+"#;
+    instance.shell("map", r#"python3 -c "$SCRIPT""#).env("SCRIPT", script).run_ok()?;
+    let asked = asked(&instance, "grant")?;
+    ensure!(asked < 60, "{asked} of 200 mappings were asked for");
+    instance.stop()
+}
+
 #[test]
 fn files_that_outgrow_their_records_keep_to_limits_and_threads() -> Result<()> {
     holds("outgrown_at_limits outgrown_by_threads")

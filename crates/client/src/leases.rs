@@ -247,6 +247,9 @@ impl<T: Transport, D: Descriptors> Client<T, D> {
             Reached::Nothing => waits,
         };
         if waits {
+            if !self.transport.is_quicker_beside() {
+                return None;
+            }
             let subject = (Changed::Name(question), look.seen.version);
             apart(&look.view, subject, &mut |directory, path| {
                 self.transport.waits(directory, path)

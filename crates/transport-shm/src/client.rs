@@ -17,7 +17,7 @@ mod submission;
 mod wait;
 
 use core::sync::atomic::{
-    AtomicBool, AtomicU32,
+    AtomicBool, AtomicU32, AtomicU64,
     Ordering::{Acquire, Relaxed, Release},
 };
 
@@ -65,6 +65,10 @@ pub struct ShmTransport {
     /// So many records were published when the last one that changes what is there was, modulo
     /// 2³², or was about to be.
     last_change: AtomicU32,
+    /// What the rings had when something was last found out beside what waits, all counted.
+    beside_at: AtomicU64,
+    /// How often that was since.
+    besides: AtomicU32,
 }
 
 /// A request that was handed over.
@@ -131,6 +135,8 @@ impl ShmTransport {
             moments,
             submitting: AtomicBool::new(false),
             last_change: AtomicU32::new(0),
+            beside_at: AtomicU64::new(0),
+            besides: AtomicU32::new(0),
         }
     }
 
@@ -387,6 +393,10 @@ impl Transport for ShmTransport {
 
     fn is_there(&self, walk: &Walk<'_>) -> Option<bool> {
         self.is_there_in_table(walk)
+    }
+
+    fn is_quicker_beside(&self) -> bool {
+        self.is_quicker_beside_rings()
     }
 
     fn waits(&self, directory: FileId, path: Option<&[u8]>) -> bool {

@@ -195,6 +195,12 @@ pub trait Transport {
         None
     }
 
+    /// Whether to find out what waits ([`Transport::waits`]) takes less than to ask for something,
+    /// after which nothing waits: as long as more is submitted.
+    fn is_quicker_beside(&self) -> bool {
+        false
+    }
+
     /// Whether something may wait that was submitted about the name at the end of this path from a
     /// directory; without a path, in that directory or anywhere below it. True only if somebody has
     /// that very directory delegated.

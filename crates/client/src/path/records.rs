@@ -120,13 +120,13 @@ impl Records {
 
     /// The file that a path names, if that is certain. Where only what this process makes is
     /// submitted, as `makes_alone` says, it is certain of what is there, and no directory.
-    /// Otherwise it is certain of that about which nothing waits, as `waits` says ([`apart`]).
+    /// Otherwise it is what `beside` finds ([`look_apart`]).
     pub(super) fn look(
         &self,
         head: &NodeHead,
         walk: &Walk<'_>,
         makes_alone: impl FnOnce() -> bool,
-        waits: Waits<'_>,
+        beside: impl FnOnce(&View<'_>, Question<'_>) -> Result<Found, Unsure>,
     ) -> Option<Result<Attr, Errno>> {
         let follow = walk.flags & WALK_FOLLOW != 0;
         let question = Question { start: walk.start, path: walk.path, follow };
@@ -136,10 +136,10 @@ impl Records {
             let found = self.committed(head, |view| look(view, question))?;
             match found {
                 Found::File(attr) if attr.kind != FileKind::Directory => found,
-                _ => self.committed(head, |view| look_apart(view, question, waits))?,
+                _ => self.committed(head, |view| beside(view, question))?,
             }
         } else {
-            self.committed(head, |view| look_apart(view, question, waits))?
+            self.committed(head, |view| beside(view, question))?
         };
         Some(match found {
             Found::File(attr) => Ok(timed(attr, head)),
@@ -222,7 +222,11 @@ pub(crate) type Waits<'w> = &'w mut dyn FnMut(FileId, Option<&[u8]>) -> bool;
 
 /// What a path names, if nothing waits about it. What waits about one name of a file may change
 /// what is seen by another one.
-fn look_apart(view: &View<'_>, question: Question<'_>, waits: Waits<'_>) -> Result<Found, Unsure> {
+pub(super) fn look_apart(
+    view: &View<'_>,
+    question: Question<'_>,
+    waits: Waits<'_>,
+) -> Result<Found, Unsure> {
     let version = version(view).ok_or(Unsure)?;
     let found = look(view, question)?;
     let subject = match found {

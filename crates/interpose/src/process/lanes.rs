@@ -128,6 +128,10 @@ impl Transport for Lanes {
         self.0.is_there(walk)
     }
 
+    fn is_quicker_beside(&self) -> bool {
+        self.0.is_quicker_beside()
+    }
+
     fn waits(&self, directory: FileId, path: Option<&[u8]>) -> bool {
         self.0.waits(directory, path)
     }

@@ -15,7 +15,7 @@ use mayfly_wire::{Link, MakeDirectory, Open, Rename, SetAttr, Symlink, Target, U
 use super::ShmTransport;
 use crate::layout::DAEMON_AWAKE;
 use crate::submission_ring::{
-    Changed, Changes, Create, Move, MoveKind, RECORDS, Removal, Submission, SubmissionRing,
+    Changed, Changes, Create, Move, MoveKind, RECORDS, RINGS, Removal, Submission, SubmissionRing,
     Submitting, ring_of,
 };
 
@@ -35,6 +35,19 @@ const RENAME_NOREPLACE: u32 = 1;
 /// When so many records wait, a daemon that sleeps is woken. It is not woken for fewer: whoever
 /// wants to know of them asks it.
 const WAKE_AT: u32 = RECORDS as u32 / 2;
+
+/// So often a process finds out what waits, while nothing more is submitted: a request takes less
+/// than ten of these looks, and nothing waits after it.
+const BESIDE_MAX: u32 = 8;
+
+/// The rings that have a bit here.
+fn members(mut bits: u64) -> impl Iterator<Item = usize> {
+    core::iter::from_fn(move || {
+        let ring = bits.trailing_zeros() as usize;
+        bits &= bits.wrapping_sub(1);
+        (ring < RINGS).then_some(ring)
+    })
+}
 
 /// Sets a ring's bit in one of the head's words.
 fn show(word: &AtomicU64, bit: u64) {
@@ -296,18 +309,24 @@ impl ShmTransport {
         submissions.is_there((&self.node.name_tables, delegation), path)
     }
 
-    pub(super) fn waits_in_rings(&self, directory: FileId, path: Option<&[u8]>) -> bool {
-        let mut rings = self.node.head.submitted.load(SeqCst);
-        while rings != 0 {
-            let submissions = &self.node.submission_rings[rings.trailing_zeros() as usize];
-            rings &= rings - 1;
-            if submissions.directory.load(Relaxed) == directory.0
-                && !path.is_some_and(|path| submissions.leaves_alone(&self.node.name_tables, path))
-            {
-                return true;
-            }
+    pub(super) fn is_quicker_beside_rings(&self) -> bool {
+        let submitted = members(self.node.head.submitted.load(SeqCst)).fold(0, |sum: u64, ring| {
+            sum.wrapping_add(self.node.submission_rings[ring].published.load(Relaxed))
+        });
+        if self.beside_at.swap(submitted, Relaxed) != submitted {
+            self.besides.store(0, Relaxed);
         }
-        false
+        self.besides.fetch_add(1, Relaxed) < BESIDE_MAX
+    }
+
+    pub(super) fn waits_in_rings(&self, directory: FileId, path: Option<&[u8]>) -> bool {
+        let leaves_alone = |submissions: &SubmissionRing| {
+            path.is_some_and(|path| submissions.leaves_alone(&self.node.name_tables, path))
+        };
+        members(self.node.head.submitted.load(SeqCst)).any(|ring| {
+            let submissions = &self.node.submission_rings[ring];
+            submissions.directory.load(Relaxed) == directory.0 && !leaves_alone(submissions)
+        })
     }
 
     pub(super) fn look_in_ring(
