@@ -145,6 +145,11 @@ fn a_name_that_stays_though_it_was_submitted_to_move_is_found() {
     found_in_entries(Planted::MovedNameStays);
 }
 
+#[test]
+fn a_second_name_that_was_submitted_and_is_not_made_is_found() {
+    found_in_entries(Planted::SubmittedLinkLost);
+}
+
 /// Clients that have the file open only for a moment look at its length by its name.
 #[test]
 fn a_file_that_changes_before_those_forget_it_who_know_it_is_found() {

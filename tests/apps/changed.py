@@ -81,6 +81,64 @@ def owners():
         os.unlink(f'{d}/f')
 
 
+def linked():
+    """As git gives its objects names, and as programs move files to another directory."""
+    d = warm('linked')
+    p = Peer(d)
+    for n in range(4):
+        os.mkdir(f'{d}/{n}')
+    for i in range(160):
+        n, size = i % 4, [0, 30, 9000, 70000][i // 4 % 4]
+        tmp, name = f'{d}/{n}/tmp{i}', f'{d}/{n}/o{i}'
+        fd = os.open(tmp, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o440)
+        os.write(fd, b'x' * size)
+        if i % 3 == 0:
+            os.close(fd)
+        os.link(tmp, name)
+        if i % 5 == 0:
+            assert told(tmp)[2:] == told(name)[2:] == (size, 2), i
+            assert p.told(f'{n}/tmp{i}')[3] == 2
+        os.unlink(tmp)
+        if i % 3:
+            os.fchmod(fd, 0o400)
+            os.write(fd, b'more')
+            assert os.fstat(fd).st_nlink == 1
+            os.close(fd)
+        is_told = p.told(f'{n}/o{i}')
+        wanted = (0o400, size + 4) if i % 3 else (0o440, size)
+        assert (is_told[0], is_told[2], is_told[3]) == (*wanted, 1), (i, is_told)
+        expect(errno.ENOENT, os.stat, tmp)
+        expect(errno.EEXIST, os.link, name, f'{d}/w1')
+        expect(errno.ENOENT, os.link, tmp, f'{d}/{n}/other')
+        # To another directory and back, also in place of a file.
+        other = f'{d}/{(n + 1) % 4}/moved'
+        os.rename(name, other)
+        assert p.told(f'{(n + 1) % 4}/moved')[2] == wanted[1]
+        expect(errno.ENOENT, os.stat, name)
+        if i % 2:
+            os.rename(other, name)
+            assert p.ask('stat', f'{(n + 1) % 4}/moved') == 'ENOENT'
+            assert told(name)[2:] == (wanted[1], 1)
+    for n in range(4):
+        if n % 2:
+            expect(errno.ENOTEMPTY, os.rmdir, f'{d}/{n}')
+        for name in os.listdir(f'{d}/{n}'):
+            os.unlink(f'{d}/{n}/{name}')
+        os.rmdir(f'{d}/{n}')
+    # Two names of one file both stay, and what is done by one is seen by the other.
+    for i in range(40):
+        make(f'{d}/a')
+        os.link(f'{d}/a', f'{d}/b')
+        os.rename(f'{d}/a', f'{d}/b')
+        os.chmod(f'{d}/a', 0o600)
+        assert told(f'{d}/b') == told(f'{d}/a') and p.told('b')[0] == 0o600
+        os.unlink(f'{d}/a')
+        os.chmod(f'{d}/b', 0o604)
+        assert p.told('b')[0] == 0o604 and told(f'{d}/b')[3] == 1
+        os.unlink(f'{d}/b')
+    p.end()
+
+
 def replaced():
     """As git, rsync, sed -i and editors do it."""
     d = warm('replaced')

@@ -536,7 +536,7 @@ if __name__ == '__main__':
         peer(sys.argv[3])
         sys.exit()
     sys.dont_write_bytecode = True
-    from changed import absent, attributes, copied, looked, owners, replaced, symlinks
+    from changed import absent, attributes, copied, linked, looked, owners, replaced, symlinks
     from outgrown import outgrown, outgrown_at_limits, outgrown_by_threads
     from trees import forest, trees
 
@@ -562,6 +562,7 @@ if __name__ == '__main__':
         attributes,
         owners,
         replaced,
+        linked,
         symlinks,
         looked,
         copied,

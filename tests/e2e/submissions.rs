@@ -13,12 +13,12 @@ fn posted(instance: &Instance<'_>) -> Result<u64> {
     status["posted"].as_u64().with_context(|| format!("nothing is said of posts: {status}"))
 }
 
-/// How often leave to use an object was asked for.
-fn grants(instance: &Instance<'_>) -> Result<u64> {
+/// How often an operation was asked for.
+fn asked(instance: &Instance<'_>, op: &str) -> Result<u64> {
     let told = String::from_utf8(instance.command("metrics").run_ok()?.stdout)?;
-    let is_grant =
-        |line: &&str| line.starts_with("mayfly_answers_total") && line.contains(r#"op="grant""#);
-    let Some(line) = told.lines().find(is_grant) else { return Ok(0) };
+    let op = format!(r#"op="{op}""#);
+    let is_it = |line: &&str| line.starts_with("mayfly_answers_total") && line.contains(&op);
+    let Some(line) = told.lines().find(is_it) else { return Ok(0) };
     let value = line.rsplit(' ').next().context("a line of a metric has a value")?;
     Ok(value.parse::<f64>()? as u64)
 }
@@ -108,8 +108,89 @@ for i in range(300):
     os.close(fd)
 "#;
     instance.shell("make", r#"python3 -c "$SCRIPT""#).env("SCRIPT", script).run_ok()?;
-    let asked = grants(&instance)?;
+    let asked = asked(&instance, "grant")?;
     ensure!(asked < 60, "{asked} of 300 files were asked for");
+    instance.stop()
+}
+
+/// `git add` waited for each of its objects.
+#[test]
+fn a_program_that_links_and_moves_its_files_asks_nobody() -> Result<()> {
+    let _turn = Turn::take()?;
+    let scratch = Scratch::new("linked")?;
+    let instance = Instance::start(&scratch, "linked", &scratch.join("mount"))?;
+    let script = r#"import os
+d = os.environ['MAYFLY_MOUNT'] + '/objects'
+os.mkdir(d)
+for n in range(8): os.mkdir(f'{d}/{n}')
+for i in range(400):
+    fd = os.open(f'{d}/{i % 8}/tmp', os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o444)
+    os.write(fd, b'x' * 1000)
+    os.close(fd)
+    os.link(f'{d}/{i % 8}/tmp', f'{d}/{i % 8}/o{i}')
+    os.unlink(f'{d}/{i % 8}/tmp')
+    os.rename(f'{d}/{i % 8}/o{i}', f'{d}/{(i + 1) % 8}/moved{i}')
+"#;
+    instance.shell("make", r#"python3 -c "$SCRIPT""#).env("SCRIPT", script).run_ok()?;
+    let waited = [asked(&instance, "link")?, asked(&instance, "rename")?];
+    ensure!(waited.iter().all(|waited| *waited < 40), "of 400 files {waited:?} were asked for");
+    instance.stop()
+}
+
+/// `tar x` over a tree asked for each name that was there, and `git add` for each file of the work
+/// tree while an object waited.
+#[test]
+fn what_nothing_waits_about_is_known_without_asking() -> Result<()> {
+    let _turn = Turn::take()?;
+    let scratch = Scratch::new("beside")?;
+    let instance = Instance::start(&scratch, "beside", &scratch.join("mount"))?;
+    let script = r#"import os
+os.chdir(os.environ['MAYFLY_MOUNT'])
+for d in ('tree', 'objects'):
+    os.mkdir(d)
+    for i in range(300): os.close(os.open(f'{d}/f{i}', os.O_CREAT | os.O_EXCL | os.O_WRONLY))
+for i in range(300):
+    assert os.stat(f'tree/f{i}').st_nlink == 1
+    try: os.open(f'objects/f{i}', os.O_CREAT | os.O_EXCL | os.O_WRONLY)
+    except FileExistsError: pass
+    else: raise AssertionError(i)
+    open(f'tree/f{i}').close()
+    os.unlink(f'objects/f{i}')
+    assert not os.path.exists(f'objects/f{i}') and not os.path.exists(f'tree/none{i}')
+"#;
+    instance.shell("make", r#"python3 -c "$SCRIPT""#).env("SCRIPT", script).run_ok()?;
+    let waited = [asked(&instance, "open")?, asked(&instance, "stat")?];
+    ensure!(waited.iter().all(|waited| *waited < 150), "{waited:?} of 900 were asked for");
+    instance.stop()
+}
+
+/// `git` maps each file of 32 KiB and more, for which it had three requests.
+#[test]
+fn a_short_private_mapping_shows_the_file_and_asks_nobody() -> Result<()> {
+    let _turn = Turn::take()?;
+    let scratch = Scratch::new("shortly")?;
+    let instance = Instance::start(&scratch, "shortly", &scratch.join("mount"))?;
+    // That of Python keeps a duplicate of the descriptor.
+    let script = r#"import ctypes, os
+libc = ctypes.CDLL(None, use_errno=True)
+libc.mmap.restype = ctypes.c_void_p
+libc.mmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t] + [ctypes.c_int] * 3 + [ctypes.c_long]
+libc.munmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t]
+os.chdir(os.environ['MAYFLY_MOUNT'])
+for i in range(40):
+    with open(f'f{i}', 'wb') as f: f.write(b'%05d' % i * 8000)
+for turn in range(5):
+    for i in range(40):
+        fd = os.open(f'f{i}', os.O_RDONLY)
+        at = libc.mmap(None, 40000, 1, 2, fd, 0)
+        os.close(fd)
+        if turn == 4: os.unlink(f'f{i}')
+        assert ctypes.string_at(at, 40000) == b'%05d' % i * 8000, i
+        libc.munmap(at, 40000)
+"#;
+    instance.shell("map", r#"python3 -c "$SCRIPT""#).env("SCRIPT", script).run_ok()?;
+    let asked = asked(&instance, "grant")?;
+    ensure!(asked < 60, "{asked} of 200 mappings were asked for");
     instance.stop()
 }
 
@@ -141,6 +222,11 @@ fn attributes_that_were_changed_are_seen_by_every_process_at_once() -> Result<()
 #[test]
 fn a_file_that_takes_the_place_of_another_is_seen_by_every_process_at_once() -> Result<()> {
     holds("replaced")
+}
+
+#[test]
+fn a_second_name_and_another_directory_are_seen_by_every_process_at_once() -> Result<()> {
+    holds("linked")
 }
 
 #[test]

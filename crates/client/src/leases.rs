@@ -24,7 +24,8 @@
 use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 
 use mayfly_records::{
-    Bytes, Question, Reached, Regular, Runs, Source, find_again, is_still, reach, version,
+    Bytes, Changed, Question, Reached, Regular, Runs, Source, apart, find_again, is_still, reach,
+    version,
 };
 use mayfly_sys::{
     arch,
@@ -214,9 +215,7 @@ impl<T: Transport, D: Descriptors> Client<T, D> {
             }
             Some((look, Reached::Nothing)) => {
                 leased.change(OPEN_LEASED_BUSY, OPEN_LEASED);
-                // Something may wait that makes it.
-                let is_certain = !is_submitted(self.node.head) && look.lasts();
-                is_certain.then_some(Err(Errno::ENOENT))
+                look.lasts().then_some(Err(Errno::ENOENT))
             }
             _ => {
                 leased.change(OPEN_LEASED_BUSY, OPEN_LEASED);
@@ -235,19 +234,32 @@ impl<T: Transport, D: Descriptors> Client<T, D> {
     }
 
     fn reach_regular<'a>(&self, walk: &Walk<'a>) -> Option<(Look<'_>, Reached<'a>)> {
-        let look = self.look_at_records()?;
+        let waits = is_submitted(self.node.head);
+        let changes = waits && !self.transport.submits_additions_alone();
+        let look = self.look_at_bytes()?;
         let follow = walk.flags & WALK_FOLLOW != 0;
         let question = Question { start: walk.start, path: walk.path, follow };
         let reached = reach(&look.view, question).ok()?;
-        match reached {
-            Reached::Regular(regular, ..) if !is_lendable(&regular, look.seen) => None,
-            reached => Some((look, reached)),
+        let waits = match reached {
+            Reached::Regular(regular, ..) if !is_lendable(&regular, look.seen) => return None,
+            Reached::Regular(regular, ..) if changes && regular.attr.links != 1 => return None,
+            Reached::Regular(..) => changes,
+            Reached::Nothing => waits,
+        };
+        if waits {
+            if !self.transport.is_quicker_beside() {
+                return None;
+            }
+            let subject = (Changed::Name(question), look.seen.version);
+            apart(&look.view, subject, &mut |directory, path| {
+                self.transport.waits(directory, path)
+            })
+            .ok()?;
         }
+        Some((look, reached))
     }
 
     fn look_at_records(&self) -> Option<Look<'_>> {
-        // An operation that was submitted before this call is in the records, or shows here. What
-        // this process makes changes nothing of a file that is there.
         let waits = is_submitted(self.node.head) && !self.transport.submits_additions_alone();
         if waits { None } else { self.look_at_bytes() }
     }

@@ -6,15 +6,17 @@ mod support;
 use std::sync::atomic::Ordering::SeqCst;
 
 use mayfly_daemon::{Caller, Directories, Progress};
-use mayfly_transport_shm::submission_ring::ring_of;
+use mayfly_records::Found;
+use mayfly_transport_shm::submission_ring::{Changes, ring_of};
 use mayfly_types::{Errno, FileKind, SessionId};
-use mayfly_wire::{Link, MakeDirectory, Open, OpenReply, Rename, Target, Unlink};
+use mayfly_wire::{Link, MakeDirectory, Open, OpenReply, Rename, SET_MODE, Target, Unlink};
 use proptest::prelude::*;
 use support::{
     Node, O_CREAT, O_RDWR, SESSION, failed,
     submitting::{
-        O_EXCL, OTHER, THIRD, add_as, mkdir_as, move_as, node, node_of_several, remove_as,
-        remove_directory_as, ring_at, submit_create_as, submit_directory_as, warm_as,
+        O_EXCL, OTHER, THIRD, add_as, change_as, found_beside, link_as, mkdir_as, move_as, node,
+        node_of_several, node_on_disk, remove_as, remove_directory_as, ring_at, submit_create_as,
+        submit_directory_as, warm_as,
     },
     walk,
 };
@@ -42,7 +44,7 @@ fn deed() -> impl Strategy<Value = Deed> {
         10 => Just(Deed::RemoveDirectory),
         14 => Just(Deed::MakeDirectory),
         8 => (0..PATHS.len()).prop_map(Deed::Rename),
-        1 => (0..PATHS.len()).prop_map(Deed::Link),
+        4 => (0..PATHS.len()).prop_map(Deed::Link),
     ]
 }
 
@@ -230,7 +232,7 @@ fn do_unasked_by(spelling: &str, node: &Node, session: SessionId, name: usize, d
             let to = path_by(spelling, to);
             move_as(node, session, (&path, &to), true)
         }
-        Deed::Link(_) => false,
+        Deed::Link(to) => link_as(node, session, (&path, &path_by(spelling, to))),
     }
 }
 
@@ -511,5 +513,49 @@ proptest! {
         }
         node.core().commit().unwrap();
         prop_assert_eq!(names_of(&mut node), model);
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 64, failure_persistence: None, ..<_>::default() })]
+
+    /// Two processes submit, and one asks now and then: what a process finds in the records about
+    /// which nothing waits is what the daemon says, which executes everything first.
+    #[test]
+    fn about_what_nothing_waits_the_records_are_right(
+        steps in prop::collection::vec(
+            (step(), 0..12_u8, prop::array::uniform3(0..PATHS.len())), 1..150,
+        ),
+    ) {
+        let mut node = node_on_disk();
+        delegate(&mut node);
+        for (number, ((name, deed), how, looks)) in steps.into_iter().enumerate() {
+            if matches!(deed, Deed::Rename(to) if !fits(name, to)) {
+                continue;
+            }
+            let session = if how % 2 == 0 { SESSION } else { OTHER };
+            let mode = 0o600 + number as u32 % 64;
+            let changes = Changes { which: SET_MODE, mode, ..Changes::default() };
+            if how < 3 {
+                let _ = change_as(&node, session, &path_of(name), &changes);
+            } else if !do_unasked(&node, session, name, deed) && how > 9 {
+                let _ = ask_for(&mut node, session, name, deed);
+            }
+            if how == 11 {
+                idle(&mut node);
+            }
+            let found = looks.map(|at| (path_of(at), found_beside(&node, &path_of(at))));
+            if number % 3 > 0 || found.iter().all(|(_, found)| found.is_none()) {
+                continue;
+            }
+            for (path, found) in found {
+                let said = node.stat(&path, false);
+                match found {
+                    Some(Found::File(attr)) => prop_assert_eq!(Ok(attr), said, "{}", path),
+                    Some(Found::Nothing) => prop_assert!(said.is_err(), "{}", path),
+                    None => {}
+                }
+            }
+        }
     }
 }

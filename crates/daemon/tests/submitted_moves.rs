@@ -14,8 +14,8 @@ use mayfly_wire::{Ping, SET_MODE};
 use support::{
     Node, SESSION, failed,
     submitting::{
-        OTHER, add, change_as, make_file_as, mkdir_as, move_as, node_on_disk, remove, ring_at,
-        state, submit_create, submit_directory_as, warm_as,
+        OTHER, add, change_as, make_file_as, mkdir_as, move_as, node_on_disk, remove,
+        remove_directory_as, ring_at, state, submit_create, submit_directory_as, warm_as,
     },
 };
 
@@ -101,8 +101,8 @@ fn what_is_not_certain_is_asked_for() {
         ("d/f", "d/f"),
         ("d/f", "d/directory"),
         ("d/f", "d/new"),
-        ("d/f", "d/new/f"),
         ("d/f", "e/f"),
+        ("d/f", "d/directory/f"),
         ("d/none", "d/g"),
         ("d/directory", "d/g"),
         ("d/new", "d/g"),
@@ -143,6 +143,67 @@ fn a_name_that_another_process_has_claimed_is_asked_for() {
     for (path, is_there) in [("d/f", false), ("d/g", false), ("d/h", true), ("d/i", true)] {
         assert_eq!(node.stat(path, false).is_ok(), is_there, "{path}");
     }
+}
+
+#[test]
+fn a_name_moves_between_directories_of_what_is_delegated() {
+    let mut node = node_on_disk();
+    for directory in ["d/new", "d/old"] {
+        assert!(submit_directory_as(&node, SESSION, directory));
+    }
+    made(&node, "d/old/f", b"text");
+    made(&node, "d/new/f", b"older");
+    let files = 8 + 1;
+    assert!(moves(&node, "d/old/f", "d/new/f"));
+    assert_eq!(text(&mut node, "d/new/f"), b"text");
+    assert_eq!(failed(node.stat("d/old/f", false)), Errno::ENOENT);
+    assert_eq!(node.core().counters().files, files);
+    // What is there, up and down again, to a name that is there.
+    assert!(moves(&node, "d/new/f", "d/f"));
+    made(&node, "d/old/f", b"older");
+    assert!(!moves(&node, "d/f", "d/old/f"), "nothing tells what waits there");
+    node.ask(&Ping {}, |()| ()).unwrap();
+    assert!(moves(&node, "d/f", "d/old/f"));
+    assert_eq!(text(&mut node, "d/old/f"), b"text");
+    assert_eq!(node.core().counters().files, files);
+    assert!(remove(&node, "d/old/f"));
+    assert_eq!(failed(node.stat("d/old/f", false)), Errno::ENOENT);
+    for directory in ["d/new", "d/old"] {
+        node.unlink(directory, true).unwrap();
+    }
+    assert_eq!(node.stat("d", false).unwrap().links, 2);
+}
+
+#[test]
+fn a_file_that_is_there_moves_to_another_directory_with_its_description() {
+    let mut node = node_on_disk();
+    assert!(submit_directory_as(&node, SESSION, "d/new"));
+    let open = submit_create(&node, "d/f").unwrap();
+    node.ask(&Ping {}, |()| ()).unwrap();
+    assert!(moves(&node, "d/f", "d/new/f"));
+    node.write(open, 0, b"more").unwrap();
+    assert_eq!(text(&mut node, "d/new/f"), b"more");
+    node.restart();
+    assert_eq!(node.fstat(open).unwrap().links, 1);
+    node.unlink("d/new/f", false).unwrap();
+    assert_eq!(node.fstat(open).unwrap().links, 0);
+    node.close(open);
+    assert_eq!(state(&node, open), OPEN_FREE);
+}
+
+#[test]
+fn nobody_removes_a_directory_to_which_a_name_moves() {
+    let mut node = node_on_disk();
+    warm_as(&mut node, OTHER, "d");
+    assert!(submit_directory_as(&node, SESSION, "d/new"));
+    node.ask(&Ping {}, |()| ()).unwrap();
+    made(&node, "d/f", b"");
+    assert!(moves(&node, "d/f", "d/new/f"));
+    assert!(!remove_directory_as(&node, OTHER, "d/new"), "something is in it");
+    assert_eq!(failed(node.unlink("d/new", true)), Errno::ENOTEMPTY);
+    assert!(remove(&node, "d/new/f"));
+    node.ask(&Ping {}, |()| ()).unwrap();
+    assert!(remove_directory_as(&node, OTHER, "d/new"), "it is empty again");
 }
 
 /// The two records of a move may be executed, and committed, one without the other.

@@ -1,6 +1,8 @@
 //! The records of a tree, as another process reads them while its daemon writes them.
 #![allow(clippy::unwrap_used, reason = "a failing helper is a failing test")]
 
+#[path = "records/apart.rs"]
+mod apart;
 #[path = "records/listing.rs"]
 mod listing;
 #[path = "records/origins.rs"]

@@ -170,6 +170,20 @@ pub(crate) fn of_directory(record: &[u8]) -> Result<(Attr, FileId), Unsure> {
     Ok((attr, FileId(from.u64()?)))
 }
 
+/// From the record of a directory: its parent, and its name there.
+///
+/// # Errors
+/// [`Unsure`].
+pub(crate) fn of_directory_with_name(record: &[u8]) -> Result<(FileId, &[u8]), Unsure> {
+    let Some((&OWN, body)) = record.split_first() else { return Err(Unsure) };
+    let mut from = Take(body);
+    if take_with(&mut from, UNLISTED)?.attr.kind != FileKind::Directory {
+        return Err(Unsure);
+    }
+    let (parent, bytes) = (FileId(from.u64()?), usize::from(from.u8()?));
+    Ok((parent, from.0.get(..bytes).ok_or(Unsure)?))
+}
+
 /// Where the record of a regular file says that its bytes are.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Place {

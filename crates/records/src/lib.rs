@@ -22,6 +22,7 @@
 #[cfg(test)]
 extern crate std;
 
+mod apart;
 mod attributes;
 pub mod key;
 mod list;
@@ -31,6 +32,7 @@ mod small;
 mod walk;
 pub mod way;
 
+pub use apart::{Changed, apart};
 pub use attributes::{Dentry, Own, RECORD_CHUNKS, Seen, of_dentry, of_inode};
 pub use list::{Entry, directory, list};
 pub use search::{KEY_BYTES_MAX, Origins, Runs, Source, get};

@@ -17,7 +17,7 @@ mod submission;
 mod wait;
 
 use core::sync::atomic::{
-    AtomicBool, AtomicU32,
+    AtomicBool, AtomicU32, AtomicU64,
     Ordering::{Acquire, Relaxed, Release},
 };
 
@@ -31,7 +31,7 @@ use mayfly_types::{
     limits::{LANES, REPLY_BYTES_MAX, REQUEST_BYTES_MAX, SESSIONS_MAX},
 };
 use mayfly_wire::{
-    Escaped, HEADER_BYTES, Header, MakeDirectory, Op, Open, Operation, Reader, Rename,
+    Escaped, HEADER_BYTES, Header, Link, MakeDirectory, Op, Open, Operation, Reader, Rename,
     STATUS_ESCAPED, SetAttr, Symlink, Unlink, Walk, Wire, Writer,
 };
 
@@ -65,6 +65,10 @@ pub struct ShmTransport {
     /// So many records were published when the last one that changes what is there was, modulo
     /// 2³², or was about to be.
     last_change: AtomicU32,
+    /// What the rings had when something was last found out beside what waits, all counted.
+    beside_at: AtomicU64,
+    /// How often that was since.
+    besides: AtomicU32,
 }
 
 /// A request that was handed over.
@@ -131,6 +135,8 @@ impl ShmTransport {
             moments,
             submitting: AtomicBool::new(false),
             last_change: AtomicU32::new(0),
+            beside_at: AtomicU64::new(0),
+            besides: AtomicU32::new(0),
         }
     }
 
@@ -364,6 +370,14 @@ impl Transport for ShmTransport {
         self.submit_move_in_ring(rename, is_certain)
     }
 
+    fn submit_link(
+        &self,
+        link: &Link<'_>,
+        is_certain: &mut dyn FnMut(FileId, &[u8]) -> bool,
+    ) -> bool {
+        self.submit_link_in_ring(link, is_certain)
+    }
+
     fn look_at_submitted(
         &self,
         open: OpenRef,
@@ -377,8 +391,16 @@ impl Transport for ShmTransport {
         self.has_additions_alone()
     }
 
-    fn is_absent(&self, walk: &Walk<'_>) -> bool {
-        self.is_absent_in_table(walk)
+    fn is_there(&self, walk: &Walk<'_>) -> Option<bool> {
+        self.is_there_in_table(walk)
+    }
+
+    fn is_quicker_beside(&self) -> bool {
+        self.is_quicker_beside_rings()
+    }
+
+    fn waits(&self, directory: FileId, path: Option<&[u8]>) -> bool {
+        self.waits_in_rings(directory, path)
     }
 
     fn withdraw(&self, open: OpenRef) -> bool {

@@ -35,7 +35,7 @@ use mayfly_wire::Op;
 /// First word of either region.
 pub const MAGIC: u32 = 0x5346_594d; // "MYFS"
 /// Version of the layout; a client of another version does not attach.
-pub const LAYOUT_VERSION: u32 = 25;
+pub const LAYOUT_VERSION: u32 = 26;
 
 /// The daemon is polling: a request needs no system call.
 pub const DAEMON_AWAKE: u32 = 1;
@@ -310,8 +310,9 @@ pub const KINDS: usize = OPS;
 /// Error numbers that are counted each for itself: one more than the kernel's greatest.
 pub const ERRORS: usize = 134;
 /// Kinds of submitted records ([`crate::submission_ring`]) that are counted: a file, a directory,
-/// the removal of a name, and that of a directory, a change of attributes, a move of a name.
-pub const RECORD_KINDS: usize = 6;
+/// the removal of a name, and that of a directory, a change of attributes, a move of a name, a
+/// second name of a file.
+pub const RECORD_KINDS: usize = 7;
 
 /// What a request waited for that the daemon could not answer at once.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -48,13 +48,13 @@ use mayfly_types::{
 use crate::words;
 pub use changes::{Changed, Changes, Submission};
 pub use look::Submitting;
-pub use moves::Move;
+pub use moves::{Move, MoveKind};
 use name_table::{Claim, NameState, NameTable, NameTables, Print, Seen};
 pub use objects::NewObject;
 pub use record::{
-    Create, RECORD_CHANGES, RECORD_CLOSED, RECORD_DIRECTORY, RECORD_MOVE_TARGET, RECORD_MOVES,
-    RECORD_OPENED, RECORD_REMOVES, RECORD_REMOVES_DIRECTORY, RECORD_SUBMITTED, RECORD_SYMLINK,
-    Record, Removal,
+    Create, RECORD_CHANGES, RECORD_CLOSED, RECORD_DIRECTORY, RECORD_LINKS, RECORD_MOVE_TARGET,
+    RECORD_MOVES, RECORD_OPENED, RECORD_REMOVES, RECORD_REMOVES_DIRECTORY, RECORD_SUBMITTED,
+    RECORD_SYMLINK, Record, Removal,
 };
 #[cfg(feature = "server")]
 pub use record::{Made, Submitted};

@@ -4,7 +4,7 @@
 #![forbid(unsafe_code)]
 
 use mayfly_types::{Errno, FileId, OpenRef, Timestamp};
-use mayfly_wire::{MakeDirectory, Open, Operation, Rename, SetAttr, Symlink, Unlink, Walk};
+use mayfly_wire::{Link, MakeDirectory, Open, Operation, Rename, SetAttr, Symlink, Unlink, Walk};
 
 /// What came back.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -160,6 +160,17 @@ pub trait Transport {
         false
     }
 
+    /// Submits another name of a regular file that certainly has one, and that name is certainly
+    /// new. Nobody waits for it, and everybody sees it. `is_certain` is asked as in
+    /// [`Transport::submit_changes`]. False when it has to be asked for.
+    fn submit_link(
+        &self,
+        _link: &Link<'_>,
+        _is_certain: &mut dyn FnMut(FileId, &[u8]) -> bool,
+    ) -> bool {
+        false
+    }
+
     /// Looks at a file that [`Transport::submit_create`] has submitted a moment ago, whose times
     /// are `now`: permission bits, owner, group, bytes. `gives_group` is asked whether the
     /// directory from one on leaves the group to who makes files in it. `None` when it has to be
@@ -179,9 +190,22 @@ pub trait Transport {
         false
     }
 
-    /// Whether nothing has a name, as far as that is known without asking.
-    fn is_absent(&self, _walk: &Walk<'_>) -> bool {
+    /// Whether something has a name, or nothing; none where that is not known without asking.
+    fn is_there(&self, _walk: &Walk<'_>) -> Option<bool> {
+        None
+    }
+
+    /// Whether to find out what waits ([`Transport::waits`]) takes less than to ask for something,
+    /// after which nothing waits: as long as more is submitted.
+    fn is_quicker_beside(&self) -> bool {
         false
+    }
+
+    /// Whether something may wait that was submitted about the name at the end of this path from a
+    /// directory; without a path, in that directory or anywhere below it. True only if somebody has
+    /// that very directory delegated.
+    fn waits(&self, _directory: FileId, _path: Option<&[u8]>) -> bool {
+        true
     }
 
     /// Takes back the wish for a description that [`Transport::submit_create`] has named: true when

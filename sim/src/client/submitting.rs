@@ -4,7 +4,7 @@ use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 
 use mayfly_sys::arch::Moment;
 use mayfly_transport_shm::submission_ring::{
-    Changed, Changes, Create, Move, Removal, SubmissionRing, ring_of,
+    Changed, Changes, Create, Move, MoveKind, Removal, SubmissionRing, ring_of,
 };
 use mayfly_types::FileId;
 use mayfly_wire::{Request, SET_MODE, Stat, Target};
@@ -45,14 +45,16 @@ impl Client {
             }
             NameOp::Unlink(_) => ring.submit_removal(tables, delegation, &removal(false)),
             NameOp::RemoveDirectory(_) => ring.submit_removal(tables, delegation, &removal(true)),
-            NameOp::Rename(..) => {
+            NameOp::Rename(..) | NameOp::Link(..) => {
+                let is_link = matches!(op, NameOp::Link(..));
+                let how = if is_link { MoveKind::Link } else { MoveKind::Replace };
                 self.delegated(node, second).is_some_and(|(_, given, to)| {
-                    let moved = Move { from: path, to, new: false, moment };
+                    let moved = Move { from: path, to, how, moment };
                     // It knows no records.
                     given == delegation && ring.submit_move((tables, given), &moved, |_, _| false)
                 })
             }
-            NameOp::Link(..) | NameOp::Stat(_) => false,
+            NameOp::Stat(_) => false,
         };
         if is_submitted {
             show(node, ring);
@@ -127,12 +129,18 @@ impl Client {
                 show(node, ring);
             }
         }
-        if !self.last_entry.is_multiple_of(3) {
-            return name;
-        }
         let to = format!("{name}-moved");
         let second = format!("l{directory}/{to}");
-        if !self.submit_name(node, NameOp::Rename(0, 0), (&path, &second)) {
+        let moved = match self.last_entry % 6 {
+            0 | 3 => self.submit_name(node, NameOp::Rename(0, 0), (&path, &second)),
+            // As `git` gives an object its name.
+            1 => {
+                self.submit_name(node, NameOp::Link(0, 0), (&path, &second))
+                    && self.unlink_first(node, common, (directory, &to), &path)
+            }
+            _ => false,
+        };
+        if !moved {
             return name;
         }
         for op in [EntryOp::Remove(name.clone()), EntryOp::Add(to.clone())] {
@@ -146,6 +154,24 @@ impl Client {
             self.lengths.insert(to.clone(), length);
         }
         to
+    }
+
+    /// The first name of an entry that has a second one goes; false when that one goes on as an
+    /// entry of its own.
+    fn unlink_first(
+        &mut self,
+        node: &Node,
+        common: &mut Common,
+        (directory, second): (usize, &str),
+        path: &str,
+    ) -> bool {
+        let removed = self.submit_name(node, NameOp::Unlink(0), (path, ""));
+        if !removed {
+            let event = self.note(common, Op::Entry(directory, EntryOp::Add(second.to_owned())));
+            self.hear_at_once(common, event);
+            self.entries.push((directory, second.to_owned()));
+        }
+        removed
     }
 
     /// Looks at an entry that it has changed, once; whether there is something to look at.

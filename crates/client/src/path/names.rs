@@ -1,5 +1,6 @@
 //! Operations on names and attributes: one request each, or none for stat and most listings.
 
+use mayfly_records::Unsure;
 use mayfly_sys::{
     file::{O_TRUNC, O_WRONLY},
     text::PathText,
@@ -13,6 +14,7 @@ use mayfly_wire::{
     Target, Unlink, Walk,
 };
 
+use super::records::look_apart;
 use crate::{Client, Descriptors, OpenFile, Stop};
 
 /// A listing by the records has at most so many bytes of packed entries, some hundred of them: they
@@ -70,11 +72,19 @@ impl<T: Transport, D: Descriptors> Client<T, D> {
     }
 
     /// Attributes, if the records tell them. They do not tell those of what has extended ones.
-    fn look(&self, target: &Target<'_>) -> Option<Result<Attr, Errno>> {
+    pub(super) fn look(&self, target: &Target<'_>) -> Option<Result<Attr, Errno>> {
         let head = self.node.head;
         match target {
             Target::Path(walk) => {
-                self.records.look(head, walk, || self.transport.submits_additions_alone())
+                let makes_alone = || self.transport.submits_additions_alone();
+                self.records.look(head, walk, makes_alone, |view, question| {
+                    if !self.transport.is_quicker_beside() {
+                        return Err(Unsure);
+                    }
+                    look_apart(view, question, &mut |directory, path| {
+                        self.transport.waits(directory, path)
+                    })
+                })
             }
             Target::Directory(directory) => self.records.directory(head, *directory).map(Ok),
             Target::Open(open) => {

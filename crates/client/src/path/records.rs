@@ -8,8 +8,9 @@
 use core::sync::atomic::Ordering::{Acquire, Relaxed};
 
 use mayfly_records::{
-    Found, Origins, Question, Source, Unsure, directory, list, look,
+    Changed, Found, Origins, Question, Source, Unsure, apart, directory, is_still, list, look,
     page::{PAGE_BYTES, PLACES_AT},
+    version,
     way::Way,
 };
 use mayfly_sys::{Errno, arch::cycles, followed::Followed, mapped::Shown};
@@ -119,24 +120,31 @@ impl Records {
 
     /// The file that a path names, if that is certain. Where only what this process makes is
     /// submitted, as `makes_alone` says, it is certain of what is there, and no directory.
+    /// Otherwise it is what `beside` finds ([`look_apart`]).
     pub(super) fn look(
         &self,
         head: &NodeHead,
         walk: &Walk<'_>,
         makes_alone: impl FnOnce() -> bool,
+        beside: impl FnOnce(&View<'_>, Question<'_>) -> Result<Found, Unsure>,
     ) -> Option<Result<Attr, Errno>> {
-        let is_submitted = is_submitted(head);
-        if is_submitted && !makes_alone() {
-            return None;
-        }
         let follow = walk.flags & WALK_FOLLOW != 0;
         let question = Question { start: walk.start, path: walk.path, follow };
-        match self.committed(head, |view| look(view, question))? {
-            Found::File(attr) if is_submitted && attr.kind == FileKind::Directory => None,
-            Found::File(attr) => Some(Ok(timed(attr, head))),
-            Found::Nothing if is_submitted => None,
-            Found::Nothing => Some(Err(Errno::ENOENT)),
-        }
+        let found = if !is_submitted(head) {
+            self.committed(head, |view| look(view, question))?
+        } else if makes_alone() {
+            let found = self.committed(head, |view| look(view, question))?;
+            match found {
+                Found::File(attr) if attr.kind != FileKind::Directory => found,
+                _ => self.committed(head, |view| beside(view, question))?,
+            }
+        } else {
+            self.committed(head, |view| beside(view, question))?
+        };
+        Some(match found {
+            Found::File(attr) => Ok(timed(attr, head)),
+            Found::Nothing => Err(Errno::ENOENT),
+        })
     }
 
     /// Attributes of a directory, if they are certain.
@@ -207,6 +215,27 @@ impl Records {
             unsafe { followed.end() };
         }
     }
+}
+
+/// Whether something waits about a path from a directory ([`apart`]).
+pub(crate) type Waits<'w> = &'w mut dyn FnMut(FileId, Option<&[u8]>) -> bool;
+
+/// What a path names, if nothing waits about it. What waits about one name of a file may change
+/// what is seen by another one.
+pub(super) fn look_apart(
+    view: &View<'_>,
+    question: Question<'_>,
+    waits: Waits<'_>,
+) -> Result<Found, Unsure> {
+    let version = version(view).ok_or(Unsure)?;
+    let found = look(view, question)?;
+    let subject = match found {
+        Found::File(attr) if attr.kind == FileKind::Directory => Changed::Directory(attr.id),
+        Found::File(attr) if attr.links != 1 => return Err(Unsure),
+        Found::File(_) | Found::Nothing => Changed::Name(question),
+    };
+    apart(view, (subject, version), waits)?;
+    if is_still(view, version) { Ok(found) } else { Err(Unsure) }
 }
 
 /// Was anything submitted that is not in the records? If not, everything that was submitted before

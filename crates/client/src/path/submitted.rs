@@ -13,7 +13,8 @@ use mayfly_types::{
     Attr, FIRST_OBJECT, FileId, FileKind, ObjectPath, OpenRef, Times, Timestamp, inline_blocks,
 };
 use mayfly_wire::{
-    Rename, SET_ATIME, SET_ATIME_NOW, SET_MTIME, SET_MTIME_NOW, SET_SIZE, SetAttr, Target, Walk,
+    Link, Rename, SET_ATIME, SET_ATIME_NOW, SET_MTIME, SET_MTIME_NOW, SET_SIZE, SetAttr, Target,
+    WALK_FOLLOW, Walk,
 };
 
 use super::{
@@ -60,8 +61,8 @@ impl<T: Transport, D: Descriptors> Client<T, D> {
         submitted
     }
 
-    /// Moves a name without waiting for it, where that cannot fail: within its directory, of
-    /// something that is certainly there, and no directory. False when it is to be asked for.
+    /// Moves a name without waiting for it, where that cannot fail: of something that is certainly
+    /// there, and no directory, within what is leased. False when it is to be asked for.
     #[must_use]
     pub fn submit_rename(&self, from: Walk<'_>, to: Walk<'_>, flags: u32) -> bool {
         // Who watches is told of what was there, too.
@@ -79,6 +80,23 @@ impl<T: Transport, D: Descriptors> Client<T, D> {
         submitted
     }
 
+    /// Gives a regular file another name without waiting for it, where that cannot fail: it
+    /// certainly has one, and the other is new. False when it is to be asked for.
+    #[must_use]
+    pub fn submit_link(&self, from: Target<'_>, to: Walk<'_>) -> bool {
+        if self.is_watched() {
+            return false;
+        }
+        let began = self.begin(0);
+        let submitted = self.transport.submit_link(&Link { from, to }, &mut |directory, path| {
+            self.is_alone_in_records((directory, path), None, 0)
+        });
+        if submitted {
+            self.end_at(began, (Kind::Link, Way::Unawaited), &to, false);
+        }
+        submitted
+    }
+
     /// Whether there is no file of that name to open, as far as [`Client::is_absent`] knows.
     #[must_use]
     pub fn is_nothing_to_open(&self, walk: &Walk<'_>) -> bool {
@@ -89,11 +107,33 @@ impl<T: Transport, D: Descriptors> Client<T, D> {
     /// records tell nothing while something is submitted.
     pub(super) fn is_absent(&self, walk: &Walk<'_>, kind: Kind) -> bool {
         let began = self.begin(0);
-        let is_absent = is_submitted(self.node.head) && self.transport.is_absent(walk);
+        let is_absent =
+            is_submitted(self.node.head) && self.transport.is_there(walk) == Some(false);
         if is_absent {
             self.end_at(began, (kind, Way::Itself), walk, true);
         }
         is_absent
+    }
+
+    /// Whether something certainly has a name that is to be new, which is an error of this kind of
+    /// operation. True only where that is known without asking.
+    #[must_use]
+    pub fn is_taken(&self, walk: &Walk<'_>, kind: Kind) -> bool {
+        // What ends with a slash or a dot has errors of its own.
+        let name = walk.path.rsplit(|byte| *byte == b'/').next().unwrap_or_default();
+        if matches!(name, b"" | b"." | b"..") {
+            return false;
+        }
+        let began = self.begin(0);
+        let walk = Walk { flags: walk.flags & !WALK_FOLLOW, ..*walk };
+        let is_taken = match self.transport.is_there(&walk) {
+            Some(is_there) => is_there,
+            None => matches!(self.look(&Target::Path(walk)), Some(Ok(_))),
+        };
+        if is_taken {
+            self.end_at(began, (kind, Way::Itself), &walk, true);
+        }
+        is_taken
     }
 
     /// Attributes of a file that was submitted a moment ago and is not made yet; `None` when they

@@ -239,7 +239,7 @@ impl Shard {
     }
 
     /// Where a path of names of directories leads.
-    fn resolve(&mut self, root: FileId, path: &[u8]) -> Outcome<FileId> {
+    pub(super) fn resolve(&mut self, root: FileId, path: &[u8]) -> Outcome<FileId> {
         path.split(|byte| *byte == b'/').filter(|name| !name.is_empty()).try_fold(
             root,
             |at, name| match self.lookup_at((at, key::cookie(at, name), name), Wanted::Name)? {
@@ -269,6 +269,7 @@ impl Shard {
             Submitted::Removal { directory } => 2 + usize::from(directory),
             Submitted::Changes { .. } => 4,
             Submitted::Move => 5,
+            Submitted::Link => 6,
             Submitted::MoveTarget => return Ok(state_of(found)),
         };
         count(&self.node.done[self.own() as usize].records[kind], 1);
@@ -278,9 +279,12 @@ impl Shard {
                 self.remove_new_directory(&place).map(|()| None)
             }
             Submitted::Move => {
-                let target = submissions.target_of(at).ok_or(Errno::EPROTO)?;
-                let to = path_in(&submissions.records[target])?;
+                let to = second_path((submissions, at))?;
                 self.move_submitted(place, &to).map(|()| None)
+            }
+            Submitted::Link => {
+                let to = second_path((submissions, at))?;
+                self.link_submitted(place, &to).map(|()| Some(NameState::Plain))
             }
             // It was done with the record before.
             Submitted::MoveTarget => Err(Errno::EPROTO.into()),
@@ -387,6 +391,12 @@ fn state_of(found: Option<(FileId, FileKind)>) -> Option<NameState> {
         FileKind::Directory => NameState::AskDaemon,
         _ => NameState::Plain,
     })
+}
+
+/// The second name of a record that is about two.
+fn second_path((submissions, at): (&SubmissionRing, usize)) -> Outcome<Vec<u8>> {
+    let second = submissions.target_of(at).ok_or(Errno::EPROTO)?;
+    path_in(&submissions.records[second])
 }
 
 /// The path in a record, which may be anything.

@@ -1,6 +1,7 @@
 //! What was submitted about files that are there ([`mayfly_transport_shm::submission_ring`]).
 //!
-//! Attributes are changed of a file that has one name, which the process has claimed, and whose
+//! A file gets another name, or moves, also to another directory of what is delegated. Attributes
+//! are changed of a file that has one name, which the process has claimed, and whose
 //! attributes all stand in its record: nobody else changes them meanwhile without having this
 //! executed first.
 
@@ -39,30 +40,47 @@ impl Shard {
     }
 
     /// Moves what is found at a place to the name that a path from the delegated directory ends
-    /// with, which leads to the same directory.
+    /// with.
     pub(super) fn move_submitted(&mut self, from: Place, to: &[u8]) -> Outcome<()> {
         let (id, kind) = from.found.ok_or(Errno::ENOENT)?;
-        let (inside, name) = split(to);
-        let executing = self.leases.delegations.executing.as_ref();
-        let is_here = executing.is_some_and(|executing| executing.path == inside);
-        if kind == FileKind::Directory || !is_here {
+        let to = self.second_place(&from, to)?;
+        let is_wrong = |(there, kind)| there == id || kind == FileKind::Directory;
+        if kind == FileKind::Directory || to.found.is_some_and(is_wrong) {
             return Err(Errno::EPROTO.into());
         }
-        let (directory, name) = (from.directory, name.to_vec());
-        let cookie = key::cookie(directory, &name);
-        self.namespace.found_file = None;
-        let found = self.lookup_at((directory, cookie, &name), Wanted::Name)?;
-        self.namespace.found_file = None;
-        // Only a process that does not keep to its delegation can have submitted that.
-        if found.is_some_and(|(there, kind)| there == id || kind == FileKind::Directory) {
-            return Err(Errno::EPROTO.into());
-        }
-        let to = Place { directory, name, cookie, last: Last::Name, slash: false, found };
         if is_planted(Planted::MovedNameStays) {
             return Ok(());
         }
         self.mount_moves(&from, &to, false);
         self.move_name(&from, &to)
+    }
+
+    /// Gives the file at a place such a name, too.
+    pub(super) fn link_submitted(&mut self, from: Place, to: &[u8]) -> Outcome<()> {
+        let (id, kind) = from.found.ok_or(Errno::ENOENT)?;
+        let to = self.second_place(&from, to)?;
+        if kind != FileKind::Regular || to.found.is_some() {
+            return Err(Errno::EPROTO.into());
+        }
+        if is_planted(Planted::SubmittedLinkLost) {
+            return Ok(());
+        }
+        let located = self.load_under(id, from.directory, from.cookie, from.name)?;
+        self.add_link(&located, to)
+    }
+
+    /// The place of the second name of a record. Only a process that does not keep to its
+    /// delegation can have submitted what does not fit there.
+    fn second_place(&mut self, first: &Place, path: &[u8]) -> Outcome<Place> {
+        let (inside, name) = split(path);
+        let executing = self.leases.delegations.executing.as_ref().ok_or(Errno::EPROTO)?;
+        let (root, is_here) = (executing.root, executing.path == inside);
+        let directory = if is_here { first.directory } else { self.resolve(root, inside)? };
+        let (cookie, name) = (key::cookie(directory, name), name.to_vec());
+        self.namespace.found_file = None;
+        let found = self.lookup_at((directory, cookie, &name), Wanted::Name)?;
+        self.namespace.found_file = None;
+        Ok(Place { directory, name, cookie, last: Last::Name, slash: false, found })
     }
 
     /// Changes attributes of a file as they were submitted.

@@ -166,6 +166,12 @@ impl Shard {
         self.refuse_link(&source.inode, place.directory)?;
         self.host(place.directory, &place.name)?;
         self.check_room()?;
+        self.add_link(&source, place)?;
+        Ok(Served::Replied)
+    }
+
+    /// Gives a file the name at a place that has none.
+    pub(crate) fn add_link(&mut self, source: &Located, place: Place) -> Outcome<()> {
         let (id, kind) = (source.inode.id, source.inode.kind());
         if kind == FileKind::Directory {
             return Err(Errno::EPERM.into());
@@ -181,8 +187,7 @@ impl Shard {
         let owner = self.owner_at(place.directory, place.cookie);
         let Place { directory, name, .. } = place;
         add_step(&mut parts, owner, Step::SetName { directory, name, id, kind, expected: None });
-        self.operate(parts)?;
-        Ok(Served::Replied)
+        self.operate(parts)
     }
 
     pub(crate) fn unlink(&mut self, caller: Caller, unlink: &Unlink<'_>) -> Outcome<Served> {

@@ -26,6 +26,8 @@ pub enum Planted {
     SubmittedObjectLost,
     /// A name that was submitted to move stays where it was.
     MovedNameStays,
+    /// A second name that was submitted is not made.
+    SubmittedLinkLost,
     /// Who was told attributes of a file is not told that it changes.
     FileNotForgotten,
     /// A mount is not told of the change of a name that its kernel believes.

@@ -2,8 +2,10 @@
 
 use std::{cell::Cell, fs::File, os::unix::fs::FileExt};
 
-use mayfly_records::{Found, Question, Reached, Regular, Source, look, reach};
-use mayfly_types::{Attr, Errno, FileId};
+use mayfly_records::{
+    Changed, Found, Question, Reached, Regular, Source, apart, look, reach, version,
+};
+use mayfly_types::{Attr, Errno, FileId, FileKind};
 
 use super::{Answer, Failed, Kept};
 
@@ -33,6 +35,28 @@ pub fn alone(kept: &Kept, (start, path): (FileId, &[u8])) -> Option<Regular> {
         Reached::Regular(found, ..) => (found.attr.links == 1).then_some(found),
         Reached::Nothing => None,
     }
+}
+
+/// What a path names, if the records tell, although something may wait that was submitted: `waits`
+/// says so of a path from a directory.
+pub fn beside(
+    kept: &Kept,
+    path: &str,
+    waits: &mut dyn FnMut(FileId, Option<&[u8]>) -> bool,
+) -> Option<Found> {
+    let Kept::Disk(directory) = kept else { return None };
+    let file = File::open(directory.join("records")).ok()?;
+    let source = OnDisk { file, looks: Cell::new(0) };
+    let question = Question { start: FileId::ROOT, path: path.as_bytes(), follow: false };
+    let version = version(&source)?;
+    let found = look(&source, question).ok()?;
+    let subject = match found {
+        Found::File(attr) if attr.kind == FileKind::Directory => Changed::Directory(attr.id),
+        Found::File(attr) if attr.links != 1 => return None,
+        Found::File(_) | Found::Nothing => Changed::Name(question),
+    };
+    apart(&source, (subject, version), waits).ok()?;
+    Some(found)
 }
 
 /// Compares an answer with what the records of a tree, if there is one, tell.

@@ -7,11 +7,12 @@ use std::{
 };
 
 use mayfly_daemon::{Config, Directories};
+use mayfly_records::Found;
 use mayfly_sys::arch::Moment;
 use mayfly_transport_shm::{
     layout::{OPEN_FREE, OPEN_PROMISED},
     submission_ring::{
-        Changed, Changes, Create, Move, Removal, Submission, SubmissionRing,
+        Changed, Changes, Create, Move, MoveKind, RINGS, Removal, Submission, SubmissionRing,
         name_table::NameTables, ring_of,
     },
 };
@@ -185,7 +186,17 @@ fn time_object(node: &Node, promised: OpenRef, changes: &Changes) -> std::io::Re
 
 /// Moves a name without asking, only to one that is not there if `new`; false when that has to be
 /// asked for.
-pub fn move_as(node: &Node, session: SessionId, (from, to): (&str, &str), new: bool) -> bool {
+pub fn move_as(node: &Node, session: SessionId, names: (&str, &str), new: bool) -> bool {
+    let how = if new { MoveKind::New } else { MoveKind::Replace };
+    two_names_as(node, session, names, how)
+}
+
+/// Gives a file another name without asking; false when it has to be asked for.
+pub fn link_as(node: &Node, session: SessionId, names: (&str, &str)) -> bool {
+    two_names_as(node, session, names, MoveKind::Link)
+}
+
+fn two_names_as(node: &Node, session: SessionId, (from, to): (&str, &str), how: MoveKind) -> bool {
     let (ring, region) = (ring_at(node, session), node.region);
     let start = walk(from, 0).start.0;
     let given = |path: &str| {
@@ -193,7 +204,7 @@ pub fn move_as(node: &Node, session: SessionId, (from, to): (&str, &str), new: b
         Some((given.0, given.1.to_vec()))
     };
     let Some(((given, from), (_, to))) = given(from).zip(given(to)) else { return false };
-    let moved = Move { from: &from, to: &to, new, moment: Moment::default() };
+    let moved = Move { from: &from, to: &to, how, moment: Moment::default() };
     let tables: &NameTables = &region.name_tables;
     let submitted = ring.submit_move((tables, given), &moved, |directory, path| {
         records::alone(&node.kept, (directory, path)).is_some()
@@ -202,6 +213,19 @@ pub fn move_as(node: &Node, session: SessionId, (from, to): (&str, &str), new: b
         region.head.submitted.fetch_or(1 << ring_of(session.0), SeqCst);
     }
     submitted
+}
+
+/// What a process that asks nobody finds at a path, whatever waits in the rings; none where it has
+/// to ask.
+pub fn found_beside(node: &Node, path: &str) -> Option<Found> {
+    let region = node.region;
+    let waiting = (0..RINGS).filter(|ring| region.submission_rings[*ring].waiting() > 0);
+    let waiting: Vec<usize> = waiting.collect();
+    records::beside(&node.kept, path, &mut |directory, path| {
+        let rings = waiting.iter().map(|ring| &region.submission_rings[*ring]);
+        let mut of_it = rings.filter(|ring| ring.directory.load(Relaxed) == directory.0);
+        of_it.any(|ring| !path.is_some_and(|path| ring.leaves_alone(&region.name_tables, path)))
+    })
 }
 
 /// The same for the first process.

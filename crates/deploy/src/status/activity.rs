@@ -12,7 +12,8 @@ use serde::Serialize;
 use crate::{processes::proc_stat::ProcStat, status::work::of_waits};
 
 /// What is counted of a record of a submission ring, by its kind's number.
-const RECORDS: [&str; RECORD_KINDS] = ["create", "mkdir", "unlink", "rmdir", "set_attr", "rename"];
+const RECORDS: [&str; RECORD_KINDS] =
+    ["create", "mkdir", "unlink", "rmdir", "set_attr", "rename", "link"];
 
 /// What a node has done. Everything counts on through a restart of the daemon.
 #[derive(Debug, Clone, Default, Serialize)]

@@ -4,10 +4,10 @@
 //! mapping may use, so that mprotect later allows no more than the application's own descriptor
 //! would. Code gets an object, so that it can be found by what the kernel says is mapped. Another
 //! private mapping of a file without an object, or of one whose file system forbids what is asked
-//! for, is memory filled once; of a small file that is leased that is done without a request. A
-//! shared mapping of a file whose bytes are on another node is the mount's, where the instance is
-//! mounted. Elsewhere one that only reads shows the file as it was, and can never be written to,
-//! and one that writes is ENODEV: it cannot be imitated.
+//! for, is memory filled once; of a file that is leased that is done without a request, where it is
+//! small or little of it is mapped. A shared mapping of a file whose bytes are on another node is
+//! the mount's, where the instance is mounted. Elsewhere one that only reads shows the file as it
+//! was, and can never be written to, and one that writes is ENODEV: it cannot be imitated.
 
 use mayfly_client::OpenFile;
 use mayfly_sys::{
@@ -33,6 +33,8 @@ const COPY_NAME: &[u8] = b"mayfly-mapped";
 const MAP_TYPE: usize = 15;
 const MAP_FIXED_NOREPLACE: usize = 0x10_0000;
 const MAP_POPULATE: usize = 0x8000;
+/// What loaders of libraries say, and the kernel ignores.
+const MAP_DENYWRITE: usize = 0x800;
 /// Memory that is filled at once is made so; of a larger mapping much may lie behind the file.
 const POPULATED_BYTES_MAX: usize = 64 << 10;
 
@@ -59,7 +61,10 @@ pub(super) unsafe fn map(call: &Call) -> Outcome {
     done(mapped.map(|address| address as isize))
 }
 
-/// A private mapping of a file that is leased and has no object; `None` for any other.
+/// A private mapping of a file that is leased and has no object, or a short one of any that is
+/// leased; `None` for any other. Whether a private mapping shows what the file gets later POSIX
+/// leaves open; and to copy so much takes less time than to ask for the object, which has to stay
+/// for as long as it is mapped.
 ///
 /// # Safety
 /// As [`crate::dispatch`].
@@ -69,7 +74,10 @@ pub(super) unsafe fn map_leased(call: &Call) -> Option<Outcome> {
     if !ordinary || bytes == 0 || !argument(call, 5).is_multiple_of(PAGE_BYTES) {
         return None;
     }
-    if !leased::has_no_object(argument(call, 4)) {
+    // The parts of a library are found by what the kernel says is mapped.
+    let is_data = flags & (MAP_DENYWRITE | MAP_FIXED) == 0;
+    let is_short = bytes <= POPULATED_BYTES_MAX && is_data && leased::is_read_so(argument(call, 4));
+    if !is_short && !leased::has_no_object(argument(call, 4)) {
         return None;
     }
     // SAFETY: passed on to the caller.

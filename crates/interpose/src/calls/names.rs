@@ -12,6 +12,7 @@ use mayfly_sys::{
     text::PathText,
     user,
 };
+use mayfly_transport_shm::tally::Kind;
 use mayfly_types::{FileId, FileKind};
 use mayfly_wire::{SPECIAL_FIFO, SPECIAL_SOCKET, Target};
 
@@ -76,6 +77,9 @@ pub(super) unsafe fn mkdir(call: &Call) -> Outcome {
             let session = session::get()?;
             let (walk, owner) = (place.walk(false)?, new_owner(mode));
             if flight::child().is_some() || !session.submit_directory(walk, owner) {
+                if session.is_taken(&walk, Kind::Mkdir) {
+                    return Err(Stop::Failed(Errno::EEXIST));
+                }
                 session.make_directory(walk, owner, escape)?;
             }
             Ok(0)
@@ -336,7 +340,11 @@ pub(super) unsafe fn link(call: &Call) -> Outcome {
             if matches!(from, Place::Open(_)) && !follow {
                 return Err(Stop::Failed(Errno::EXDEV));
             }
-            session::get()?.link(from.target(follow)?, to.walk(false)?, escape)
+            let (session, from, to) = (session::get()?, from.target(follow)?, to.walk(false)?);
+            if flight::child().is_none() && session.submit_link(from, to) {
+                return Ok(());
+            }
+            session.link(from, to, escape)
         })
     }
 }

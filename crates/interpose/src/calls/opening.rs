@@ -12,6 +12,7 @@ use mayfly_sys::{
     text::PathText,
     user,
 };
+use mayfly_transport_shm::tally::Kind;
 use mayfly_types::{FileId, FileKind, OpenRef};
 use mayfly_wire::{WALK_EMPTY, Walk};
 
@@ -34,6 +35,8 @@ use crate::{
     },
 };
 
+/// Flags that change nothing of the error when a name is to be new and is there.
+const EXCLUSIVE_WITH: u32 = O_TRUNC | O_APPEND | O_LARGEFILE | O_NOFOLLOW | O_NOCTTY | O_NONBLOCK;
 const O_SYNC: u32 = 0o4_000_000 | O_DSYNC;
 /// Every flag of open; others are ignored by open and refused by openat2.
 const KNOWN: u32 = 3
@@ -228,6 +231,11 @@ fn open_walk(walk: Walk<'_>, flags: u32, mode: u32, escape: &mut PathText) -> Re
             session.submit_create(walk, flags & !O_CLOEXEC, NewOwner { mode, uid, gid })
     {
         return submitted(session, open, flags);
+    }
+    if flags & !O_CLOEXEC & !O_ACCMODE & !EXCLUSIVE_WITH == O_CREAT | O_EXCL
+        && session.is_taken(&walk, Kind::Create)
+    {
+        return Err(Stop::Failed(Errno::EEXIST));
     }
     // The bit for exec belongs to the descriptor, not to the description.
     let opened = session.open(walk, flags & !O_CLOEXEC, NewOwner { mode, uid, gid }, escape)?;

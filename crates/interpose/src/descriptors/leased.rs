@@ -89,6 +89,11 @@ pub(crate) unsafe fn read(
     unsafe { session.read_leased(reference, offset, pieces) }
 }
 
+/// Is it read without asking?
+pub(crate) fn is_read_so(descriptor: usize) -> bool {
+    reference(descriptor).is_some_and(|(session, reference)| session.is_leased(reference))
+}
+
 /// Is it leased, and do its bytes stand in the records?
 pub(crate) fn has_no_object(descriptor: usize) -> bool {
     reference(descriptor)

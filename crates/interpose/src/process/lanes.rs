@@ -10,7 +10,7 @@ use mayfly_sys::{Errno, memory};
 use mayfly_transport::{Answer, Patience, Pending, Transport};
 use mayfly_transport_shm::ShmTransport;
 use mayfly_types::{FileId, OpenRef, Timestamp};
-use mayfly_wire::{MakeDirectory, Open, Operation, Rename, SetAttr, Symlink, Unlink, Walk};
+use mayfly_wire::{Link, MakeDirectory, Open, Operation, Rename, SetAttr, Symlink, Unlink, Walk};
 
 /// The client as this process uses it.
 pub(crate) type Session = Client<Lanes, Hidden>;
@@ -103,6 +103,14 @@ impl Transport for Lanes {
         self.0.submit_rename(rename, is_certain)
     }
 
+    fn submit_link(
+        &self,
+        link: &Link<'_>,
+        is_certain: &mut dyn FnMut(FileId, &[u8]) -> bool,
+    ) -> bool {
+        self.0.submit_link(link, is_certain)
+    }
+
     fn look_at_submitted(
         &self,
         open: OpenRef,
@@ -116,8 +124,16 @@ impl Transport for Lanes {
         self.0.submits_additions_alone()
     }
 
-    fn is_absent(&self, walk: &Walk<'_>) -> bool {
-        self.0.is_absent(walk)
+    fn is_there(&self, walk: &Walk<'_>) -> Option<bool> {
+        self.0.is_there(walk)
+    }
+
+    fn is_quicker_beside(&self) -> bool {
+        self.0.is_quicker_beside()
+    }
+
+    fn waits(&self, directory: FileId, path: Option<&[u8]>) -> bool {
+        self.0.waits(directory, path)
     }
 
     fn withdraw(&self, open: OpenRef) -> bool {

@@ -10,13 +10,13 @@ use mayfly_sys::file::{
     O_RDWR, O_TRUNC, O_WRONLY,
 };
 use mayfly_types::{Errno, FileId, OpenRef, Timestamp};
-use mayfly_wire::{MakeDirectory, Open, Rename, SetAttr, Symlink, Target, Unlink, Walk};
+use mayfly_wire::{Link, MakeDirectory, Open, Rename, SetAttr, Symlink, Target, Unlink, Walk};
 
 use super::ShmTransport;
 use crate::layout::DAEMON_AWAKE;
 use crate::submission_ring::{
-    Changed, Changes, Create, Move, RECORDS, Removal, Submission, SubmissionRing, Submitting,
-    ring_of,
+    Changed, Changes, Create, Move, MoveKind, RECORDS, RINGS, Removal, Submission, SubmissionRing,
+    Submitting, ring_of,
 };
 
 /// Flags that say nothing more about a file that is new and empty than a description knows.
@@ -35,6 +35,19 @@ const RENAME_NOREPLACE: u32 = 1;
 /// When so many records wait, a daemon that sleeps is woken. It is not woken for fewer: whoever
 /// wants to know of them asks it.
 const WAKE_AT: u32 = RECORDS as u32 / 2;
+
+/// So often a process finds out what waits, while nothing more is submitted: a request takes less
+/// than ten of these looks, and nothing waits after it.
+const BESIDE_MAX: u32 = 8;
+
+/// The rings that have a bit here.
+fn members(mut bits: u64) -> impl Iterator<Item = usize> {
+    core::iter::from_fn(move || {
+        let ring = bits.trailing_zeros() as usize;
+        bits &= bits.wrapping_sub(1);
+        (ring < RINGS).then_some(ring)
+    })
+}
 
 /// Sets a ring's bit in one of the head's words.
 fn show(word: &AtomicU64, bit: u64) {
@@ -136,15 +149,35 @@ impl ShmTransport {
         rename: &Rename<'_>,
         is_certain: &mut dyn FnMut(FileId, &[u8]) -> bool,
     ) -> bool {
-        let Rename { from: source, to: target, flags } = *rename;
+        let Rename { from, to, flags } = *rename;
         if flags & !RENAME_NOREPLACE != 0 {
             return false;
         }
+        let new = flags & RENAME_NOREPLACE != 0;
+        let how = if new { MoveKind::New } else { MoveKind::Replace };
+        self.submit_two_names((from, to), how, is_certain)
+    }
+
+    pub(super) fn submit_link_in_ring(
+        &self,
+        link: &Link<'_>,
+        is_certain: &mut dyn FnMut(FileId, &[u8]) -> bool,
+    ) -> bool {
+        // Of a description the name is not known.
+        let Target::Path(from) = link.from else { return false };
+        self.submit_two_names((from, link.to), MoveKind::Link, is_certain)
+    }
+
+    fn submit_two_names(
+        &self,
+        (source, target): (Walk<'_>, Walk<'_>),
+        how: MoveKind,
+        is_certain: &mut dyn FnMut(FileId, &[u8]) -> bool,
+    ) -> bool {
         let submitted = self.submit_record(&source, |submissions, delegation, from| {
             let given = submissions.delegation_for(self.id, target.start.0, target.path);
             let (_, to) = given.filter(|(given, _)| *given == delegation)?;
-            let (new, moment) = (flags & RENAME_NOREPLACE != 0, self.moments.now());
-            let moved = Move { from, to, new, moment };
+            let moved = Move { from, to, how, moment: self.moments.now() };
             let given = (&self.node.name_tables, delegation);
             self.note_change(submissions, 2);
             submissions
@@ -264,15 +297,35 @@ impl ShmTransport {
         self.last_change.store(submissions.count().wrapping_add(records), Release);
     }
 
-    pub(super) fn is_absent_in_table(&self, walk: &Walk<'_>) -> bool {
+    pub(super) fn is_there_in_table(&self, walk: &Walk<'_>) -> Option<bool> {
         let (_, submissions) = self.ring();
         if self.node.is_lost() || submissions.delegation.load(Relaxed) == 0 {
-            return false;
+            return None;
         }
-        let given = submissions.delegation_for(self.id, walk.start.0, walk.path);
-        given.is_some_and(|(delegation, path)| {
-            submissions.is_believed(|| self.moments.now().cycles)
-                && submissions.is_absent((&self.node.name_tables, delegation), path)
+        let (delegation, path) = submissions.delegation_for(self.id, walk.start.0, walk.path)?;
+        if !submissions.is_believed(|| self.moments.now().cycles) {
+            return None;
+        }
+        submissions.is_there((&self.node.name_tables, delegation), path)
+    }
+
+    pub(super) fn is_quicker_beside_rings(&self) -> bool {
+        let submitted = members(self.node.head.submitted.load(SeqCst)).fold(0, |sum: u64, ring| {
+            sum.wrapping_add(self.node.submission_rings[ring].published.load(Relaxed))
+        });
+        if self.beside_at.swap(submitted, Relaxed) != submitted {
+            self.besides.store(0, Relaxed);
+        }
+        self.besides.fetch_add(1, Relaxed) < BESIDE_MAX
+    }
+
+    pub(super) fn waits_in_rings(&self, directory: FileId, path: Option<&[u8]>) -> bool {
+        let leaves_alone = |submissions: &SubmissionRing| {
+            path.is_some_and(|path| submissions.leaves_alone(&self.node.name_tables, path))
+        };
+        members(self.node.head.submitted.load(SeqCst)).any(|ring| {
+            let submissions = &self.node.submission_rings[ring];
+            submissions.directory.load(Relaxed) == directory.0 && !leaves_alone(submissions)
         })
     }
 

@@ -1,7 +1,9 @@
 //! What a process knows by its ring and the name table alone.
 //!
 //! **A name that is not there**, in a delegated directory: the table has all names, and those that
-//! others are about to make are claimed.
+//! others are about to make are claimed. So it is known, too, that a name is there; and any process
+//! finds out about a name in a directory that somebody has delegated whether something waits about
+//! it. If not, the records are right about it.
 //!
 //! **A file that was submitted** and is not executed yet.
 //!
@@ -54,10 +56,42 @@ impl Record {
 }
 
 impl SubmissionRing {
+    /// Whether certainly nothing waits that was submitted about the name at the end of this path
+    /// from the delegated directory, and nothing is about to be removed or made on the way. For any
+    /// process, whoever has the directory delegated.
+    #[must_use]
+    pub fn leaves_alone(&self, tables: &NameTables, path: &[u8]) -> bool {
+        let delegation = self.delegation.load(Acquire);
+        let is_still_its = || (self.published.load(Acquire) >> 32) as u32 == delegation;
+        if delegation == 0 || !is_still_its() {
+            return false;
+        }
+        let names = self.names(tables);
+        let seen = |path| names.seen(Print::of(path));
+        if let [inside @ .., _slash] = split(path).0
+            && !matches!(
+                seen(inside),
+                Some(Seen::There(NameState::Covered | NameState::NewDirectory))
+            )
+        {
+            return false;
+        }
+        let is_free = matches!(seen(path), Some(Seen::Absent | Seen::There(NameState::Plain)));
+        // The table was the directory's all the time.
+        fence(Acquire);
+        is_free && is_still_its()
+    }
+
     /// Whether nothing has the name at the end of this path from the delegated directory. False
     /// when it is to be asked for.
     #[must_use]
-    pub fn is_absent(&self, (tables, delegation): (&NameTables, u32), path: &[u8]) -> bool {
+    pub fn is_absent(&self, given: (&NameTables, u32), path: &[u8]) -> bool {
+        self.is_there(given, path) == Some(false)
+    }
+
+    /// Whether something has that name; none when it is to be asked for.
+    #[must_use]
+    pub fn is_there(&self, (tables, delegation): (&NameTables, u32), path: &[u8]) -> Option<bool> {
         let (names, count) = (self.names(tables), self.count());
         let is_there = |inside: &[u8]| {
             let print = Print::of(inside);
@@ -72,14 +106,14 @@ impl SubmissionRing {
         if let [inside @ .., _slash] = split(path).0
             && !is_there(inside)
         {
-            return false;
+            return None;
         }
         let print = Print::of(path);
-        let seen = names.seen(print);
-        let is_absent = seen.is_some_and(|seen| self.name_state(print, seen, count) == Some(None));
+        let name_state = self.name_state(print, names.seen(print)?, count)?;
         // The table was the directory's all the time.
         fence(Acquire);
-        is_absent && (self.published.load(Relaxed) >> 32) as u32 == delegation
+        let is_its = (self.published.load(Relaxed) >> 32) as u32 == delegation;
+        is_its.then_some(name_state.is_some())
     }
 
     /// Looks at the file of a description that was promised, for the first time; its times are

@@ -36,10 +36,12 @@ pub const RECORD_REMOVES_DIRECTORY: u32 = 6;
 pub const RECORD_CHANGES: u32 = 7;
 /// A name moves to the one that the next record has.
 pub const RECORD_MOVES: u32 = 8;
-/// The name to which the record before moves another one.
+/// The name to which the record before moves another one, or that it gives to a file.
 pub const RECORD_MOVE_TARGET: u32 = 9;
 /// A symbolic link is made: it says what the content is.
 pub const RECORD_SYMLINK: u32 = 10;
+/// A file gets the name that the next record has, too.
+pub const RECORD_LINKS: u32 = 11;
 /// So often the daemon tries to execute a record whose process changes it meanwhile, which it does
 /// once for each write and close.
 #[cfg(feature = "server")]
@@ -121,7 +123,9 @@ pub enum Submitted {
     },
     /// That a name moves.
     Move,
-    /// To which name that of the record before moves.
+    /// That a file gets another name.
+    Link,
+    /// To which name that of the record before moves, or which one its file gets.
     MoveTarget,
     /// That attributes of a file change.
     Changes {
@@ -272,6 +276,7 @@ impl Record {
                     return Submitted::Symlink { bytes: state.content().min(INLINE_BYTES_MAX) };
                 }
                 RECORD_MOVES => return Submitted::Move,
+                RECORD_LINKS => return Submitted::Link,
                 RECORD_MOVE_TARGET => return Submitted::MoveTarget,
                 RECORD_SUBMITTED => state.and_kind(RECORD_OPENED).and_taken(),
                 _ => state.and_taken(),

@@ -63,7 +63,7 @@ impl Ring {
         self.submit_removal(given, name, false)
     }
 
-    fn remove_directory(&self, given: u32, name: &str) -> bool {
+    pub(super) fn remove_directory(&self, given: u32, name: &str) -> bool {
         self.submit_removal(given, name, true)
     }
 
@@ -348,6 +348,56 @@ fn a_name_is_absent_that_is_in_the_table_of_a_directory_that_is_there_and_not_ot
     assert!(!absent(given + 1, "none"));
     ring.submissions.take_back();
     assert!(!absent(given, "none"), "the table may be another directory's");
+}
+
+#[test]
+fn what_is_there_is_known_by_the_table_and_the_own_records() {
+    let mut ring = ring();
+    let states = [NameState::Plain, NameState::Covered, NameState::AskDaemon];
+    for (name, name_state) in ["f", "covered", "asked"].into_iter().zip(states) {
+        ring.put(name, name_state);
+    }
+    let given = ring.delegation().expect("it was given");
+    ring.create(given, "new").expect("a new name");
+    let there =
+        |given, name: &str| ring.submissions.is_there((&*ring.tables, given), name.as_bytes());
+    for (name, is_there) in [
+        ("f", Some(true)),
+        ("covered", Some(true)),
+        ("new", Some(true)),
+        ("none", Some(false)),
+        ("asked", None),
+        ("asked/f", None),
+    ] {
+        assert_eq!(there(given, name), is_there, "{name}");
+    }
+    assert_eq!(there(given + 1, "f"), None);
+}
+
+#[test]
+fn any_process_finds_about_which_names_nothing_waits() {
+    let mut ring = ring();
+    for (name, name_state) in [
+        ("f", NameState::Plain),
+        ("gone", NameState::Plain),
+        ("asked", NameState::AskDaemon),
+        ("covered", NameState::Covered),
+        ("covered/f", NameState::Plain),
+    ] {
+        ring.put(name, name_state);
+    }
+    let given = ring.delegation().expect("it was given");
+    ring.create(given, "new").expect("a new name");
+    assert!(ring.make_directory(given, "made") && ring.remove(given, "gone"));
+    let alone = |name: &str| ring.submissions.leaves_alone(&ring.tables, name.as_bytes());
+    for name in ["f", "none", "covered/f", "covered/none"] {
+        assert!(alone(name), "{name}");
+    }
+    for name in ["gone", "new", "made", "made/f", "asked", "asked/f", "covered", "none/f"] {
+        assert!(!alone(name), "{name}");
+    }
+    ring.submissions.take_back();
+    assert!(!alone("f"), "the table may be another directory's");
 }
 
 #[test]

@@ -6,13 +6,17 @@ use crate::submission_ring::{
 
 impl Ring {
     fn moves(&self, from: &str, to: &str, certain: bool) -> bool {
-        self.moves_to(from, to, false, certain)
+        self.moves_to(from, to, MoveKind::Replace, certain)
     }
 
-    fn moves_to(&self, from: &str, to: &str, new: bool, certain: bool) -> bool {
+    fn links(&self, from: &str, to: &str, certain: bool) -> bool {
+        self.moves_to(from, to, MoveKind::Link, certain)
+    }
+
+    fn moves_to(&self, from: &str, to: &str, how: MoveKind, certain: bool) -> bool {
         let given = self.delegation().expect("it was given");
         let (from, to) = (from.as_bytes(), to.as_bytes());
-        let moved = Move { from, to, new, moment: Moment { cycles: 9, processor: 1 } };
+        let moved = Move { from, to, how, moment: Moment { cycles: 9, processor: 1 } };
         self.submissions.submit_move((&*self.tables, given), &moved, |_, _| certain)
     }
 }
@@ -38,15 +42,55 @@ fn what_is_there_is_replaced_by_a_file_that_certainly_has_one_name() {
     for name in ["f", "g"] {
         ring.put(name, NameState::Plain);
     }
-    assert!(!ring.moves("f", "g", false) && !ring.moves_to("f", "g", true, true));
+    assert!(!ring.moves("f", "g", false) && !ring.moves_to("f", "g", MoveKind::New, true));
     assert_eq!(ring.submissions.waiting(), 0);
     let given = ring.delegation().expect("it was given");
     ring.create(given, "new").expect("the claims were given up");
-    assert!(!ring.moves_to("new", "f", true, false), "it is there");
+    assert!(!ring.moves_to("new", "f", MoveKind::New, false), "it is there");
     assert!(ring.moves("new", "f", false), "it is new");
     assert!(!ring.moves("f", "g", true), "nothing tells what waits there");
     assert!(ring.moves("f", "h", false));
     assert!(!ring.moves("g", "g", true) && !ring.moves("g", "inside/g", true));
+}
+
+#[test]
+fn a_name_moves_between_two_directories_inside() {
+    let mut ring = ring();
+    for (name, name_state) in [
+        ("one", NameState::Covered),
+        ("two", NameState::NewDirectory),
+        ("other", NameState::AskDaemon),
+        ("one/f", NameState::Plain),
+    ] {
+        ring.put(name, name_state);
+    }
+    assert!(!ring.moves("one/f", "other/f", true) && !ring.moves("other/f", "one/g", true));
+    let given = ring.delegation().expect("it was given");
+    assert!(ring.moves("one/f", "two/f", false));
+    assert!(!ring.remove_directory(given, "two"), "something is in it");
+    assert!(ring.moves("two/f", "f", false) && ring.moves("f", "one/f", false));
+    let path = |at: usize| ring.submissions.records[at].read_path();
+    assert_eq!((path(0), path(1)), (b"one/f".to_vec(), b"two/f".to_vec()));
+}
+
+#[test]
+fn a_file_that_certainly_has_one_name_gets_another_one() {
+    let mut ring = ring();
+    ring.put("old", NameState::Plain);
+    ring.put("there", NameState::Plain);
+    assert!(!ring.links("old", "new", false), "it may have more than one");
+    assert!(!ring.links("old", "there", true) && !ring.links("old", "old", true));
+    assert_eq!(ring.submissions.waiting(), 0, "the claims were given up");
+    assert!(ring.links("old", "new", true));
+    let records = &ring.submissions.records;
+    assert_eq!([0, 1].map(|at| records[at].execute()), [Submitted::Link, Submitted::MoveTarget]);
+    assert_eq!((ring.submissions.target_of(0), records[1].read_path()), (Some(1), b"new".to_vec()));
+    let given = ring.delegation().expect("it was given");
+    ring.create(given, ".tmp").expect("a new name");
+    assert!(ring.links(".tmp", "object", false), "it is its own, and new");
+    assert!(!ring.links(".tmp", "third", true) && !ring.links("object", "third", true));
+    assert!(!ring.moves(".tmp", "object", true), "both are of one file");
+    assert!(ring.remove(given, ".tmp") && ring.remove(given, "object"), "each is there");
 }
 
 #[test]
