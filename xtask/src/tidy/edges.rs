@@ -30,6 +30,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("interpose", &["types", "wire", "sys", "transport", "transport-shm", "client"]),
     ("preload", &["types", "sys", "image", "interpose"]),
     ("fuse", &["types", "wire", "sys", "transport-shm", "client"]),
+    ("stage", &[]),
     ("tier", &["types", "wire", "transport", "transport-shm", "stage"]),
     ("metrics", &[]),
     (
@@ -52,7 +53,6 @@ const ALLOWED: &[(&str, &[&str])] = &[
         ],
     ),
     ("bench", &["sys", "deploy"]),
-    ("stage", &[]),
     ("site", &[]),
     ("report", &["metrics"]),
     ("cli", &["types", "deploy", "bench", "stage", "site", "metrics", "report"]),
