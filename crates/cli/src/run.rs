@@ -69,6 +69,10 @@ pub(crate) fn run(run: &arguments::Run) -> Result<()> {
             );
             saved
         }
+        Hold::Many(many) if flushed.is_err() => {
+            many.detach()?;
+            flushed
+        }
         Hold::Many(many) => {
             let name = many.members.name.clone();
             let stopped = many.stop().map(|lost| fleet::say_lost(&name, &lost));
@@ -252,6 +256,10 @@ pub(crate) fn stop(name: &str) -> Result<()> {
         stage::wait_for_all(&config);
     }
     if let Some(members) = instances::members(name)? {
+        // What several nodes have cannot be taken up again, so they go on where that matters.
+        if let Some(config) = instances::any_node(name) {
+            tier::flush_last(&config)?;
+        }
         fleet::say_lost(name, &stop_all(&members)?);
         return Ok(());
     }

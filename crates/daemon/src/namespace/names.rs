@@ -311,6 +311,7 @@ impl Shard {
 
     /// Others remember the directory, or have entries of it, or its inode.
     fn remove_spread(&mut self, place: &Place, id: FileId) -> Outcome<Served> {
+        self.remove_seat_at_origin(place, id)?;
         let Place { directory, name, .. } = place;
         let (directory, name) = (*directory, name.clone());
         let mut parts = Steps::new();

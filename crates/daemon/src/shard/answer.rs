@@ -85,6 +85,8 @@ impl Shard {
             }
             Question::Numbers => Answer::Numbers(self.give_numbers()?),
             Question::Space => Answer::Space(self.space()),
+            Question::Seats(seats) => self.give_seats(seats)?,
+            Question::Unseat(directories) => self.take_seats_back(directories)?,
             Question::Proxies(opens) => self.answer_unheld(from, opens),
             Question::Reclaim => {
                 self.reclaim()?;
@@ -192,7 +194,9 @@ impl Shard {
             file = self.lookup(directory, name)?;
         }
         let lasting = matches!(file, Some((_, FileKind::Directory | FileKind::Symlink)))
-            && self.covering(directory).is_none();
+            && self.covering(directory).is_none()
+            // What was seen outside is believed for a shorter time.
+            && self.own_source(directory)?.is_none();
         let claim = [(PrepareLock::Name(directory, name.to_vec()), true)];
         let changing = self.transactions.prepare_locks.in_the_way(&claim, None).is_some();
         let here = self.place.numbering.is_here(from);

@@ -282,10 +282,14 @@ impl Shard {
                 Err(errno) => Answer::Failed(errno),
             },
             Err(Fault::Again) => Answer::Retry,
-            // Questions are between shards, and what has an origin is at home at the only one.
-            Err(
-                Fault::Outside(_) | Fault::Escaped(_) | Fault::Elsewhere(..) | Fault::Operate(_),
-            ) => Answer::Failed(Errno::EIO),
+            Err(Fault::Outside(wanted)) => match self.wait_for_origin(task(), *wanted) {
+                Ok(()) => return,
+                Err(errno) => Answer::Failed(errno),
+            },
+            // Questions are between shards.
+            Err(Fault::Escaped(_) | Fault::Elsewhere(..) | Fault::Operate(_)) => {
+                Answer::Failed(Errno::EIO)
+            }
         };
         self.end_run();
         self.reply_question(from, id, answer);
@@ -393,6 +397,7 @@ impl Shard {
                     log::error("operation", format_args!("giving claims back: {errno}"));
                 }
             }
+            Purpose::Seats(item) => self.seats_answered(item, &asked.question, answer),
             Purpose::Proxies(node) => self.proxies_answered(node, &asked.question, &answer),
             Purpose::Settle(file, attempt) => self.part_settled(file, attempt, &answer),
             Purpose::DropParts(file, generation) => self.part_dropped(file, generation, &answer),
@@ -492,6 +497,9 @@ impl Shard {
             | (None, _, Request::RemoveStray(RemoveStray { shard, .. })) => {
                 // One that is not there is refused here.
                 Some(ShardId(*shard)).filter(|shard| shard.0 < self.place.numbering.all())
+            }
+            (None, _, Request::TierAsk(ask)) if ask.node < self.place.numbering.nodes => {
+                Some(self.place.numbering.front_of(ask.node))
             }
             _ => None,
         };

@@ -285,7 +285,7 @@ impl Bench {
 
     /// Evicts what can go at or below a path; how many files.
     pub fn evict(&mut self, path: &str) -> u64 {
-        let body = self.ask(&TierAsk { what: TIER_EVICT, path: path.as_bytes() }).unwrap();
+        let body = self.ask(&TierAsk { what: TIER_EVICT, node: 0, path: path.as_bytes() }).unwrap();
         self.settle();
         TierTold::decode(&mut Reader::new(&body)).unwrap().flushed
     }
@@ -296,7 +296,7 @@ impl Bench {
     }
 
     pub fn source(&mut self) -> TierSource {
-        let body = self.ask(&TierAsk { what: TIER_STATUS, path: b"" }).unwrap();
+        let body = self.ask(&TierAsk { what: TIER_STATUS, node: 0, path: b"" }).unwrap();
         let told = TierTold::decode(&mut Reader::new(&body)).unwrap();
         unpacked(told.sources).unwrap().next().unwrap()
     }
