@@ -98,6 +98,10 @@ impl Nodes {
             !instance.keep,
             "--keep is for instances of one node; several nodes are saved by `mayfly run --save`"
         );
+        // Other nodes start elsewhere.
+        for origin in &mut instance.options.origins {
+            origin.outside = std::path::absolute(&origin.outside)?;
+        }
         let has_origins = !instance.options.origins.is_empty();
         instance.options.pools = self.pools(&hosts)?;
         instance.options.network_threads = self.network_threads;

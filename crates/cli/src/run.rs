@@ -251,14 +251,17 @@ pub(crate) fn mount(mount: &arguments::Mount) -> Result<()> {
     control::mount(&instances::node(&which.name(), *node)?, &mount.point)
 }
 
-pub(crate) fn stop(name: &str) -> Result<()> {
+pub(crate) fn stop(wanted: &arguments::Stop) -> Result<()> {
+    let name = &wanted.which.name();
     if let Ok(config) = instances::node(name, None) {
         stage::wait_for_all(&config);
     }
     if let Some(members) = instances::members(name)? {
         // What several nodes have cannot be taken up again, so they go on where that matters.
-        if let Some(config) = instances::any_node(name) {
-            tier::flush_last(&config)?;
+        let flushed = instances::any_node(name).map_or(Ok(()), |config| tier::flush_last(&config));
+        match flushed {
+            Err(error) if wanted.discard => eprintln!("mayfly: {error:#}; it ends all the same"),
+            other => other?,
         }
         fleet::say_lost(name, &stop_all(&members)?);
         return Ok(());

@@ -131,8 +131,8 @@ pub(crate) fn flush_last(config: &Config) -> Result<()> {
 fn flush_last_of_many(config: &Config) -> Result<()> {
     let name = config.name.split('@').next().unwrap_or_default();
     let goes_on = format!(
-        "the instance goes on: `mayfly tier status --name {name}` says what is dirty. When it is \
-         written back, or its origin is to be left as it is, end it by `mayfly stop --name {name}`"
+        "the instance goes on: `mayfly tier status --name {name}` says what failed, and `mayfly \
+         stop --name {name}` tries again; with --discard it ends without them"
     );
     let flushed = flush_tier(config, Path::new(""), true).context(goes_on.clone())?;
     say(&flushed);

@@ -232,7 +232,7 @@ impl Shard {
         let fault = match self.attempt(caller, &request, &mut to) {
             Ok(served) => {
                 let used = to.used();
-                self.end_changes_outside(caller);
+                self.end_changes_at_origin(caller);
                 self.end_run();
                 return match served {
                     Served::Replied => {
@@ -259,7 +259,7 @@ impl Shard {
                 Err(errno) => errno,
             },
         };
-        self.end_changes_outside(caller);
+        self.end_changes_at_origin(caller);
         self.end_run();
         self.end_in_doubt_of(caller);
         Progress::Replied(errno.raw() as u32, 0)

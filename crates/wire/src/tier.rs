@@ -99,8 +99,8 @@ pub const TIER_FLUSH_LAST: u32 = 2;
 pub const TIER_EVICT: u32 = 3;
 
 wire_struct! {
-    /// See [`crate::Op::TierAsk`]. `node`: whose keeper's files it is about. `path` from the root of
-    /// the instance; empty: everything.
+    /// See [`crate::Op::TierAsk`]. `node`: the files of which node it is about. `path` from the
+    /// root of the instance; empty: everything.
     TierAsk<'a> { what: u32, node: u32, path: &'a [u8], }
 }
 wire_struct! {

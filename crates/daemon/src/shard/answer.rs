@@ -85,8 +85,6 @@ impl Shard {
             }
             Question::Numbers => Answer::Numbers(self.give_numbers()?),
             Question::Space => Answer::Space(self.space()),
-            Question::Seats(seats) => self.give_seats(seats)?,
-            Question::Unseat(directories) => self.take_seats_back(directories)?,
             Question::Proxies(opens) => self.answer_unheld(from, opens),
             Question::Reclaim => {
                 self.reclaim()?;
@@ -139,7 +137,7 @@ impl Shard {
         })
     }
 
-    /// What servers ask each other about striped files, and nodes about mapped ones.
+    /// What servers ask each other about striped files, and nodes about mapped ones and origins.
     fn answer_about_bytes(&mut self, from: ShardId, question: &Question) -> Outcome<Answer> {
         match question {
             Question::Part { file, generation, .. } => self.tell_part(*file, *generation),
@@ -172,6 +170,8 @@ impl Shard {
                 let what = what_of(*mode).ok_or(Errno::EPROTO)?;
                 self.allocate_part(place, what, (*start, *end), *look)
             }
+            Question::Seats(seats) => self.give_seats(seats),
+            Question::Unseat(directories) => self.take_seats_back(directories),
             Question::SeekPart { place, offset, hole } => self.seek_part(place, *offset, *hole),
             Question::SyncPart { file, generation } => {
                 self.sync_part(ObjectId { file: *file, generation: *generation })

@@ -135,7 +135,7 @@ impl Shard {
     }
 
     /// The same, if the present run has changed names outside.
-    pub(crate) fn end_changes_outside(&mut self, caller: Caller) {
+    pub(crate) fn end_changes_at_origin(&mut self, caller: Caller) {
         if self.run.outside.has_changed() {
             self.change_is_known(caller);
         }

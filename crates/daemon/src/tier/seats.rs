@@ -71,7 +71,7 @@ impl Shard {
 
     /// The directory, if the seats of what is found in it are dealt out.
     fn root_that_deals(&self, directory: FileId) -> Option<Root> {
-        let deals = self.place.numbering.nodes > 1;
+        let deals = self.place.numbering.nodes > 1 || self.namespace.seats.are_restless();
         self.tier.roots.get(directory).filter(|root| deals && root.depth() < LEVELS).cloned()
     }
 
@@ -79,7 +79,11 @@ impl Shard {
     fn seat_of_path(&self, root: &Root) -> ShardId {
         let slot = slot_of_cookie(key::cookie(FileId(u64::from(root.source)), &root.path));
         let numbering = &self.place.numbering;
-        let front = numbering.front_of(numbering.node_of(self.place.slots.owner(slot)));
+        let owner = self.place.slots.owner(slot);
+        if self.namespace.seats.are_restless() {
+            return owner;
+        }
+        let front = numbering.front_of(numbering.node_of(owner));
         match self.place.slots.slot_of(front, slot) {
             Some(_) => front,
             None => self.place.shard,

@@ -187,9 +187,9 @@ impl Shard {
         let mut here: BTreeMap<Vec<u8>, (FileId, FileKind)> = BTreeMap::new();
         for (name, id, kind) in self.names_here(directory)? {
             here.insert(name.clone(), (id, kind));
-            let is_gone = !entries.contains_key(name.as_slice())
-                && (kind != FileKind::Directory || self.is_home(id) || item.is_gone(id));
-            if is_gone && !item.is_touched(&name) && !self.is_busy(directory, &name) {
+            let is_over = !entries.contains_key(name.as_slice())
+                && (kind != FileKind::Directory || self.is_home(id) || item.has_unseated(id));
+            if is_over && !item.is_touched(&name) && !self.is_busy(directory, &name) {
                 self.forget_removed(&(directory, name), (id, kind))?;
                 self.commit_now_and_then()?;
             }
@@ -204,7 +204,7 @@ impl Shard {
                 // Its own shard looks at it.
                 Some((id, FileKind::Directory))
                     if !self.is_home(*id)
-                        && (entry.attr.kind == FileKind::Directory || !item.is_gone(*id)) => {}
+                        && (entry.attr.kind == FileKind::Directory || !item.has_unseated(*id)) => {}
                 Some((id, FileKind::Directory)) if !self.is_home(*id) => {
                     self.forget_removed(&at, (*id, FileKind::Directory))?;
                     self.take_over_one(&at, source, entry)?;

@@ -108,7 +108,7 @@ impl Item {
     }
 
     /// Of a look: whether a directory is gone at the shard of its seat.
-    pub(crate) fn is_gone(&self, directory: FileId) -> bool {
+    pub(crate) fn has_unseated(&self, directory: FileId) -> bool {
         self.found.as_ref().is_some_and(|found| found.gone.contains(&directory))
     }
 
