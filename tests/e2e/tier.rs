@@ -293,9 +293,6 @@ fn several_origins_stand_beside_what_is_transient() -> Result<()> {
 
 #[test]
 fn nothing_is_lost_while_the_daemon_is_killed() -> Result<()> {
-    if !is_possible() {
-        return Ok(());
-    }
     let _turn = Turn::take()?;
     let scratch = Scratch::new("tier-kills")?;
     let bench = Bench::start(&scratch, "kills", &[])?;

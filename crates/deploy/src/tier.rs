@@ -131,7 +131,9 @@ fn ask_node(
     (what, node): (u32, u32),
     path: &Path,
 ) -> Result<Told> {
-    let ask = TierAsk { what, node, path: path.as_os_str().as_bytes() };
+    let shard =
+        node.checked_mul(config.options.shards).context("an impossible number of shards")?;
+    let ask = TierAsk { what, shard, path: path.as_os_str().as_bytes() };
     let asked = attached.transport.exchange(&ask, Patience::Interruptible, |answer| match answer {
         Answer::Done(told) => {
             let state = state(config, told.sources, told.notes).ok_or(Errno::EPROTO)?;

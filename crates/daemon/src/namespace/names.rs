@@ -213,6 +213,7 @@ impl Shard {
             return Err(Errno::ENOTDIR.into());
         }
         if !self.is_home(id) || self.is_remembered(place.directory, &place.name) {
+            self.remove_at_origin(&place, (id, kind))?;
             return self.remove_elsewhere(&place, (id, kind));
         }
         self.unclaimed(|| [place.prepare_locks(), vec![(PrepareLock::File(id), true)]].concat())?;

@@ -195,8 +195,7 @@ impl Shard {
         }
         let lasting = matches!(file, Some((_, FileKind::Directory | FileKind::Symlink)))
             && self.covering(directory).is_none()
-            // What was seen outside is believed for a shorter time.
-            && self.own_source(directory)?.is_none();
+            && self.may_be_kept(directory)?;
         let claim = [(PrepareLock::Name(directory, name.to_vec()), true)];
         let changing = self.transactions.prepare_locks.in_the_way(&claim, None).is_some();
         let here = self.place.numbering.is_here(from);

@@ -14,7 +14,7 @@ use std::collections::VecDeque;
 
 use mayfly_transport_tcp::{Body, Bytes};
 use mayfly_types::{Errno, FileId, limits::REPLY_BYTES_MAX};
-use mayfly_wire::{Inspect, Op, RemoveStray, Request, Target};
+use mayfly_wire::{Inspect, Op, RemoveStray, Request, Target, TierAsk};
 
 use crate::{
     api::{Caller, Completion, Progress},
@@ -494,12 +494,10 @@ impl Shard {
             (None, Some(Target::Directory(id)), _) => home(id),
             (None, _, Request::PathOf(path)) => home(path.file),
             (None, _, Request::Inspect(Inspect { shard, .. }))
+            | (None, _, Request::TierAsk(TierAsk { shard, .. }))
             | (None, _, Request::RemoveStray(RemoveStray { shard, .. })) => {
                 // One that is not there is refused here.
                 Some(ShardId(*shard)).filter(|shard| shard.0 < self.place.numbering.all())
-            }
-            (None, _, Request::TierAsk(ask)) if ask.node < self.place.numbering.nodes => {
-                Some(self.place.numbering.front_of(ask.node))
             }
             _ => None,
         };

@@ -228,6 +228,12 @@ impl Shard {
         Ok(self.load_own(directory)?.inode.origin.map(|origin| origin.source))
     }
 
+    /// Whether others may remember where names of the directory lead. What was seen outside is
+    /// believed for a shorter time than that.
+    pub(crate) fn may_be_kept(&mut self, directory: FileId) -> Outcome<bool> {
+        Ok(self.tier.valid_ms.is_none() || self.own_source(directory)?.is_none())
+    }
+
     /// The origin of a directory, wherever it is.
     pub(crate) fn source_of(&mut self, directory: FileId) -> Outcome<Option<u32>> {
         if !self.has_tier() || self.is_home(directory) {

@@ -100,7 +100,8 @@ impl Shard {
         found: (FileId, FileKind),
         at: &At,
     ) -> Outcome<()> {
-        if !self.has_tier() || self.files.opens.file(found.0).is_none() {
+        let is_open = self.files.opens.file(found.0).is_some();
+        if !self.has_tier() || !is_open || !self.is_home(found.0) {
             return Ok(());
         }
         let located = self.load_cached(found.0, at)?;

@@ -352,7 +352,8 @@ impl Bench {
 
     /// Evicts what can go at or below a path; how many files.
     pub fn evict(&mut self, path: &str) -> u64 {
-        let body = self.ask(&TierAsk { what: TIER_EVICT, node: 0, path: path.as_bytes() }).unwrap();
+        let body =
+            self.ask(&TierAsk { what: TIER_EVICT, shard: 0, path: path.as_bytes() }).unwrap();
         self.settle();
         TierTold::decode(&mut Reader::new(&body)).unwrap().flushed
     }
@@ -375,7 +376,8 @@ impl Bench {
 
     /// Asks a shard about all that it has.
     pub fn tier_ask_at(&mut self, shard: usize, what: u32) -> Vec<u8> {
-        let caller = self.begin_at(shard, SESSION, &TierAsk { what, node: 0, path: b"" });
+        let caller =
+            self.begin_at(shard, SESSION, &TierAsk { what, shard: shard as u32, path: b"" });
         self.settle();
         self.work();
         let (status, body) = self.answer(caller).expect("it is answered");
