@@ -25,7 +25,7 @@ struct Slow<'a> {
 }
 
 fn is_possible() -> bool {
-    skip::unless_one_shard("slow origins") && skip::unless_mountable("slow origins")
+    skip::unless_mountable("slow origins")
 }
 
 fn text(path: &Path) -> Result<&str> {

@@ -3,7 +3,7 @@
 use std::{fs, path::PathBuf};
 
 use anyhow::{Context, Result, ensure};
-use mayfly_testkit::{Instance, Job, Scratch, Turn, binary, skip};
+use mayfly_testkit::{Instance, Job, Scratch, Turn, binary};
 use serde_json::Value;
 
 #[path = "buckets/server.rs"]
@@ -69,9 +69,6 @@ impl<'a> Bench<'a> {
 
 #[test]
 fn a_bucket_is_seen_as_a_tree_whose_bytes_are_fetched_when_they_are_read() -> Result<()> {
-    if !skip::unless_one_shard("origins") {
-        return Ok(());
-    }
     let _turn = Turn::take()?;
     let scratch = Scratch::new("tier-bucket-seen")?;
     for ending in [":proj", ":proj,ro"] {
@@ -112,9 +109,6 @@ fn a_bucket_is_seen_as_a_tree_whose_bytes_are_fetched_when_they_are_read() -> Re
 
 #[test]
 fn what_is_written_is_in_the_bucket_after_the_end() -> Result<()> {
-    if !skip::unless_one_shard("origins") {
-        return Ok(());
-    }
     let _turn = Turn::take()?;
     let scratch = Scratch::new("tier-bucket-written")?;
     let bench = Bench::start(&scratch, "written", "", &[])?;
@@ -152,9 +146,6 @@ fn what_is_written_is_in_the_bucket_after_the_end() -> Result<()> {
 
 #[test]
 fn two_changes_of_an_object_are_both_kept() -> Result<()> {
-    if !skip::unless_one_shard("origins") {
-        return Ok(());
-    }
     let _turn = Turn::take()?;
     let scratch = Scratch::new("tier-bucket-conflict")?;
     let bench = Bench::start(&scratch, "conflict", "", &[])?;
@@ -170,9 +161,6 @@ fn two_changes_of_an_object_are_both_kept() -> Result<()> {
 
 #[test]
 fn a_keeper_that_is_killed_while_it_puts_objects_loses_none_and_finds_no_conflict() -> Result<()> {
-    if !skip::unless_one_shard("origins") {
-        return Ok(());
-    }
     let _turn = Turn::take()?;
     let scratch = Scratch::new("tier-bucket-kills")?;
     let bench = Bench::start(&scratch, "kills", "", &[])?;

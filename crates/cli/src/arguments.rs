@@ -32,7 +32,7 @@ pub(crate) use self::site::{Half, Site};
 pub(crate) use self::stage::{
     Every, HANDS, HELPER, STAGER, Stage, StageIds, StageStatus, Staging, WhenOpen,
 };
-pub(crate) use self::tier::{Tier, TierFlush, TierStatus};
+pub(crate) use self::tier::{Stop, Tier, TierFlush, TierStatus};
 pub(crate) use self::top::Top;
 pub(crate) use self::version::version;
 use crate::{instances, nodes::Nodes, size};
@@ -66,7 +66,7 @@ pub(crate) enum Do {
     /// Start an instance that lives until `mayfly stop`
     Start(Start),
     /// End an instance
-    Stop(Which),
+    Stop(Stop),
     /// Show running instances, or one of them
     Status(Status),
     /// Print the environment for programs of an instance, for `eval "$(mayfly env)"`

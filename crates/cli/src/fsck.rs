@@ -4,10 +4,7 @@ use std::{io::IsTerminal, process::ExitCode, time::Duration};
 
 use anyhow::Result;
 use indicatif::{ProgressBar, ProgressStyle};
-use mayfly_deploy::{
-    Config,
-    fsck::{Checked, Kind, Stage, check, repair},
-};
+use mayfly_deploy::fsck::{Checked, Kind, Stage, check, repair};
 use serde_json::{Value, json};
 
 use crate::{arguments, instances};
@@ -33,7 +30,8 @@ pub(crate) fn fsck(wanted: &arguments::Fsck) -> ExitCode {
 /// Whether nothing is wrong, or nothing any more.
 fn perform(wanted: &arguments::Fsck) -> Result<bool> {
     let name = wanted.which.name();
-    let config = any_node(&name)?;
+    // Whichever node runs, it can ask all others.
+    let config = instances::any_node(&name).map_or_else(|| instances::running(&name), Ok)?;
     let bar = bar();
     let mut show = |stage: Stage| {
         bar.set_length(stage.all.into());
@@ -54,18 +52,6 @@ fn perform(wanted: &arguments::Fsck) -> Result<bool> {
         print(&name, &checked);
     }
     Ok(checked.found.is_empty())
-}
-
-/// A node of the instance on this machine: whichever runs, it can ask all others.
-fn any_node(name: &str) -> Result<Config> {
-    let first = instances::running(name);
-    if first.is_ok() {
-        return first;
-    }
-    let others = instances::names_of_nodes(name)
-        .into_iter()
-        .filter_map(|name| instances::running(&name).ok());
-    others.min_by_key(|config| config.node).map_or(first, Ok)
 }
 
 fn bar() -> ProgressBar {

@@ -91,6 +91,12 @@ pub(crate) fn node(name: &str, wanted: Option<u32>) -> Result<Config> {
     }
 }
 
+/// A node of the instance on this machine.
+pub(crate) fn any_node(name: &str) -> Option<Config> {
+    let others = names_of_nodes(name).into_iter().filter_map(|name| running(&name).ok());
+    running(name).ok().or_else(|| others.min_by_key(|config| config.node))
+}
+
 /// The nodes of an instance, from whatever node of it is on this machine, or since it was started
 /// from here; `None` when it has one node, or there is no such instance.
 pub(crate) fn members(name: &str) -> Result<Option<Members>> {

@@ -69,7 +69,7 @@ fn perform(what: Do) -> Result<()> {
         Do::Fsck(_) | Do::Stage(_) | Do::Stager(_) | Do::SiteReach { .. } => Ok(()),
         Do::Run(run) => run::run(&run),
         Do::Start(start) => run::start(&start),
-        Do::Stop(which) => run::stop(&which.name()),
+        Do::Stop(wanted) => run::stop(&wanted),
         Do::Status(status) => show::status(&status),
         Do::Env(wanted) => show::environment(&wanted),
         Do::Shell(wanted) => run::enter(&wanted),

@@ -98,15 +98,16 @@ impl Nodes {
             !instance.keep,
             "--keep is for instances of one node; several nodes are saved by `mayfly run --save`"
         );
-        ensure!(
-            instance.options.origins.is_empty(),
-            "--origin is for instances of one node so far; several nodes take data in by --stage-in"
-        );
+        // Other nodes start elsewhere.
+        for origin in &mut instance.options.origins {
+            origin.outside = std::path::absolute(&origin.outside)?;
+        }
+        let has_origins = !instance.options.origins.is_empty();
         instance.options.pools = self.pools(&hosts)?;
         instance.options.network_threads = self.network_threads;
         let fabric = self.net.as_deref().map(Fabric::parse).transpose()?;
         let ports = self.ports.as_deref().map(parse_ports).transpose()?;
-        Ok(Some(Launch {
+        let launch = Launch {
             instance,
             hosts,
             roles: self.roles(),
@@ -115,7 +116,13 @@ impl Nodes {
             network: Network { fabric, ports },
             encrypt: self.encrypt,
             patience: Duration::from_secs(self.start_timeout),
-        }))
+        };
+        ensure!(
+            !has_origins || launch.roles()?.iter().all(|roles| roles.server || !roles.metadata),
+            "with --origin each of the --metadata-nodes has to be among the --servers: what is \
+             fetched is where its directory is"
+        );
+        Ok(Some(launch))
     }
 
     fn pools(&self, hosts: &[String]) -> Result<Vec<Pool>> {

@@ -69,6 +69,10 @@ pub(crate) fn run(run: &arguments::Run) -> Result<()> {
             );
             saved
         }
+        Hold::Many(many) if flushed.is_err() => {
+            many.detach()?;
+            flushed
+        }
         Hold::Many(many) => {
             let name = many.members.name.clone();
             let stopped = many.stop().map(|lost| fleet::say_lost(&name, &lost));
@@ -247,11 +251,18 @@ pub(crate) fn mount(mount: &arguments::Mount) -> Result<()> {
     control::mount(&instances::node(&which.name(), *node)?, &mount.point)
 }
 
-pub(crate) fn stop(name: &str) -> Result<()> {
+pub(crate) fn stop(wanted: &arguments::Stop) -> Result<()> {
+    let name = &wanted.which.name();
     if let Ok(config) = instances::node(name, None) {
         stage::wait_for_all(&config);
     }
     if let Some(members) = instances::members(name)? {
+        // What several nodes have cannot be taken up again, so they go on where that matters.
+        let flushed = instances::any_node(name).map_or(Ok(()), |config| tier::flush_last(&config));
+        match flushed {
+            Err(error) if wanted.discard => eprintln!("mayfly: {error:#}; it ends all the same"),
+            other => other?,
+        }
         fleet::say_lost(name, &stop_all(&members)?);
         return Ok(());
     }

@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use anyhow::{Result, ensure};
+use anyhow::{Context, Result, ensure};
 use mayfly_deploy::{Config, Event, Flushed, evict_tier, flush_tier, path_inside, tier_state};
 
 use crate::{
@@ -112,6 +112,9 @@ pub(crate) fn flush_last(config: &Config) -> Result<()> {
     if !may_be_dirty(config) {
         return Ok(());
     }
+    if config.node.is_some() {
+        return flush_last_of_many(config);
+    }
     let flushed = flush_tier(config, Path::new(""), true)?;
     say(&flushed);
     ensure!(
@@ -120,6 +123,23 @@ pub(crate) fn flush_last(config: &Config) -> Result<()> {
          start --reopen {}` takes them up, `mayfly tier flush` writes them back, and then end it",
         flushed.failed,
         config.data_dir.display()
+    );
+    Ok(())
+}
+
+/// The same of an instance of several nodes, which nobody can take up again when it has ended.
+fn flush_last_of_many(config: &Config) -> Result<()> {
+    let name = config.name.split('@').next().unwrap_or_default();
+    let goes_on = format!(
+        "the instance goes on: `mayfly tier status --name {name}` says what failed, and `mayfly \
+         stop --name {name}` tries again; with --discard it ends without them"
+    );
+    let flushed = flush_tier(config, Path::new(""), true).context(goes_on.clone())?;
+    say(&flushed);
+    ensure!(
+        flushed.failed == 0,
+        "{} files could not be written back to their origins, and {goes_on}",
+        flushed.failed
     );
     Ok(())
 }

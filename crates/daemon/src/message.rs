@@ -181,6 +181,11 @@ pub enum Question {
     Drop { open: OpenRef, closed_by: Option<SessionId>, last: bool },
     /// Capacity and use of the node.
     Space,
+    /// Directories of an origin that were found below one of the asker's shall have their seats at
+    /// the receiver, which may have given them some already.
+    Seats(Seats),
+    /// These directories are gone from their origin, and go with what is in them.
+    Unseat(Vec<FileId>),
     /// How far a part reaches. `round` tells repetitions in one run apart, and `parts`, of how many
     /// it is asked, those that began anew.
     Part { file: FileId, generation: u32, round: u8, parts: u16 },
@@ -288,6 +293,8 @@ impl Question {
             | Question::AllocatePart { .. }
             | Question::SyncPart { .. }
             | Question::SeekPart { .. }
+            | Question::Seats(_)
+            | Question::Unseat(_)
             | Question::Numbers => false,
         }
     }
@@ -303,6 +310,19 @@ pub struct Kept {
     /// Where the description is in the node's table.
     pub(crate) at: OpenRef,
     pub(crate) flags: u32,
+}
+
+/// Directories below one that shows a directory of an origin.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct Seats {
+    /// Number of the origin.
+    pub(crate) source: u32,
+    /// The path of the directory above from there.
+    pub(crate) path: Vec<u8>,
+    pub(crate) parent: FileId,
+    pub(crate) layout: Layout,
+    /// Their names and modes, owners and groups.
+    pub(crate) directories: Vec<(Vec<u8>, u32, u32, u32)>,
 }
 
 /// A change of a file of which mounts are to be told.
@@ -369,6 +389,9 @@ pub enum Answer {
     },
     /// From this one on, `NUMBERS_AT_ONCE` of them.
     Numbers(u64),
+    /// The directories that have their seats here now, in the order of the question; or, when some
+    /// were to go, those that do not.
+    Seats(Vec<FileId>),
     /// Nobody stands for these.
     Unheld(Vec<OpenRef>),
     Waits {
@@ -437,6 +460,10 @@ pub struct DirectoryFacts {
     pub(crate) members: Vec<u32>,
     /// Of what is made in it.
     pub(crate) layout: Layout,
+    /// The origin that it shows a directory of.
+    pub(crate) source: Option<u32>,
+    /// It shows a whole origin, or leads to one that does.
+    pub(crate) linked: bool,
 }
 
 /// What a member adds to a directory.

@@ -232,9 +232,7 @@ impl Shard {
         let fault = match self.attempt(caller, &request, &mut to) {
             Ok(served) => {
                 let used = to.used();
-                if self.run.outside.has_changed() {
-                    self.change_is_known(caller);
-                }
+                self.end_changes_at_origin(caller);
                 self.end_run();
                 return match served {
                     Served::Replied => {
@@ -261,9 +259,7 @@ impl Shard {
                 Err(errno) => errno,
             },
         };
-        if self.run.outside.has_changed() {
-            self.change_is_known(caller);
-        }
+        self.end_changes_at_origin(caller);
         self.end_run();
         self.end_in_doubt_of(caller);
         Progress::Replied(errno.raw() as u32, 0)

@@ -32,6 +32,7 @@ pub(crate) mod gates;
 pub(crate) mod items;
 pub(crate) mod link;
 pub(crate) mod reports;
+pub(crate) mod seats;
 pub(crate) mod seen;
 pub(crate) mod state;
 pub(crate) mod through;

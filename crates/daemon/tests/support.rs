@@ -6,6 +6,7 @@
     reason = "every test file uses its part; a failing helper is a failing test"
 )]
 
+pub mod clock;
 pub mod crowd;
 pub mod fsck;
 pub mod outside;
@@ -19,15 +20,12 @@ use std::{
     path::PathBuf,
     sync::{
         Arc, Mutex,
-        atomic::{
-            AtomicBool, AtomicU64,
-            Ordering::{Relaxed, SeqCst},
-        },
+        atomic::{AtomicBool, Ordering::SeqCst},
     },
 };
 
 use mayfly_daemon::{
-    Caller, Clock, Completion, Config, Consistency, Directories, LeaseTimes, Numbering, Progress,
+    Caller, Completion, Config, Consistency, Directories, LeaseTimes, Link, Numbering, Progress,
     Seams, Shard, Survivors, Totals,
 };
 use mayfly_meta::{LmdbOptions, LmdbStore, MemoryDisk, MemoryStore, Store, TreeOptions, TreeStore};
@@ -37,12 +35,13 @@ use mayfly_types::{
     Attr, Durability, Errno, FileId, FileKind, OpenRef, SessionId, Times, Timestamp,
 };
 use mayfly_wire::{
-    Close, Data, Escaped, GRANT_READ, GRANT_WRITE, GetXattr, Grant, Granted, Link, List, Listing,
+    Close, Data, Escaped, GRANT_READ, GRANT_WRITE, GetXattr, Grant, Granted, List, Listing,
     MakeDirectory, Open, OpenReply, Operation, Read, ReadLink, Reader, Rename, Request,
     STATUS_ESCAPED, SetAttr, SetXattr, Stat, Symlink, Target, Text, Unlink, WALK_FOLLOW, Walk,
     Wire, Write, Writer, Written,
 };
 
+pub use clock::TestClock;
 pub use several::Several;
 pub use slow::SlowStore;
 
@@ -60,22 +59,6 @@ pub enum Failed {
 }
 
 pub type Answer<T> = Result<T, Failed>;
-
-/// Time that moves a millisecond with each look.
-#[derive(Debug, Clone, Default)]
-pub struct TestClock(Arc<AtomicU64>);
-
-impl Clock for TestClock {
-    fn now(&self) -> Timestamp {
-        let now = self.0.fetch_add(1, Relaxed) + 1;
-        Timestamp { seconds: (now / 1000) as i64, nanoseconds: (now % 1000 * 1_000_000) as u32 }
-    }
-
-    fn elapsed(&self) -> Timestamp {
-        let now = self.0.load(Relaxed);
-        Timestamp { seconds: (now / 1000) as i64, nanoseconds: (now % 1000 * 1_000_000) as u32 }
-    }
-}
 
 pub fn region() -> &'static NodeRegion {
     use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous};
@@ -109,6 +92,8 @@ pub struct Node {
     pub clock: TestClock,
     pub config: Config,
     pub sessions: Vec<(SessionId, u32)>,
+    /// As for [`Shard::link_origins`].
+    pub links: (Vec<Link>, Option<u64>),
     /// Every object has to be waited for; jobs run when they are told.
     pub slow: bool,
     /// Whoever calls the objects now may wait for them.
@@ -203,6 +188,7 @@ impl Node {
             clock: TestClock::default(),
             config,
             sessions: vec![(SESSION, PID)],
+            links: (Vec::new(), None),
             slow: false,
             may_wait: Arc::default(),
             request_id: 0,
@@ -228,6 +214,7 @@ impl Node {
             clock: TestClock::default(),
             config,
             sessions: vec![(SESSION, PID)],
+            links: (Vec::new(), None),
             // A request is not to be taken for one that an earlier process made, whose answer
             // may still be kept.
             request_id: u64::from(std::process::id()) << 32,
@@ -250,6 +237,7 @@ impl Node {
             clock: TestClock::default(),
             config: config(),
             sessions: Vec::new(),
+            links: (Vec::new(), None),
             slow: false,
             may_wait: Arc::default(),
             request_id: 0,
@@ -338,7 +326,9 @@ impl Node {
             wake: Box::new(|| {}),
         };
         let survivors = Survivors { sessions: self.sessions.clone() };
-        Shard::open(self.config.clone(), parts, &survivors).unwrap()
+        let mut core = Shard::open(self.config.clone(), parts, &survivors).unwrap();
+        core.link_origins(&self.links.0, self.links.1).unwrap();
+        core
     }
 
     /// Background work until there is none left.
@@ -454,7 +444,7 @@ impl Node {
     }
 
     pub fn link(&mut self, from: &str, to: &str) -> Answer<()> {
-        self.ask(&Link { from: Target::Path(walk(from, 0)), to: walk(to, 0) }, |()| ())
+        self.ask(&mayfly_wire::Link { from: Target::Path(walk(from, 0)), to: walk(to, 0) }, |()| ())
     }
 
     pub fn symlink(&mut self, target: &str, at: &str) -> Answer<()> {

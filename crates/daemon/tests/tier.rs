@@ -153,17 +153,17 @@ fn a_file_that_is_written_while_it_is_flushed_stays_dirty() {
     let small = bench.open("in/small", O_RDWR).unwrap();
     bench.write(small, b"SMALL");
     assert_eq!(bench.source().dirty_files, 1);
-    let flusher = bench.begin(OTHER, &TierAsk { what: TIER_FLUSH_NOW, path: b"in" });
+    let flusher = bench.begin(OTHER, &TierAsk { what: TIER_FLUSH_NOW, shard: 0, path: b"in" });
     let flush = bench.take_given(TIER_FLUSH);
     bench.write(small, b"again");
     bench.perform(&flush);
     assert_eq!(bench.answer(flusher).unwrap().0, 0);
     assert_eq!(bench.outside["small"].1, b"SMALL");
     assert_eq!(bench.source().dirty_files, 1);
-    bench.ask(&TierAsk { what: TIER_FLUSH_NOW, path: b"in/small" }).unwrap();
+    bench.ask(&TierAsk { what: TIER_FLUSH_NOW, shard: 0, path: b"in/small" }).unwrap();
     assert_eq!(bench.outside["small"].1, b"again");
     assert_eq!(bench.source().dirty_files, 0);
-    bench.ask(&TierAsk { what: TIER_FLUSH_NOW, path: b"" }).unwrap();
+    bench.ask(&TierAsk { what: TIER_FLUSH_NOW, shard: 0, path: b"" }).unwrap();
     assert_eq!(bench.count(TIER_FLUSH), 2, "what is clean is not flushed");
 }
 
@@ -174,13 +174,13 @@ fn a_dirty_file_is_dirty_after_the_daemons_death_whatever_it_was_at() {
     bench.write(large, b"head");
     bench.restart();
     assert_eq!(bench.source().dirty_files, 1);
-    let flusher = bench.begin(SESSION, &TierAsk { what: TIER_FLUSH_NOW, path: b"" });
+    let flusher = bench.begin(SESSION, &TierAsk { what: TIER_FLUSH_NOW, shard: 0, path: b"" });
     let flush = bench.take_given(TIER_FLUSH);
     bench.act(&flush).unwrap();
     bench.restart();
     assert_eq!(bench.answer(flusher), None);
     assert_eq!(bench.source().dirty_files, 1, "nobody has said that it is clean");
-    bench.ask(&TierAsk { what: TIER_FLUSH_NOW, path: b"" }).unwrap();
+    bench.ask(&TierAsk { what: TIER_FLUSH_NOW, shard: 0, path: b"" }).unwrap();
     assert_eq!(bench.source().dirty_files, 0);
     assert!(bench.outside["large"].1.starts_with(b"head\x07"));
     bench.restart();

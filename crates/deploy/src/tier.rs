@@ -3,14 +3,14 @@
 use std::{
     os::unix::ffi::{OsStrExt, OsStringExt},
     path::{Path, PathBuf},
-    thread::sleep,
+    thread::{self, ScopedJoinHandle, sleep},
     time::Duration,
 };
 
 use anyhow::{Context, Result, anyhow, ensure};
 use mayfly_transport::{Answer, Patience, Transport};
 use mayfly_transport_shm::Attachment;
-use mayfly_types::Errno;
+use mayfly_types::{Errno, limits::LANES};
 use mayfly_wire::{
     TierAsk,
     tier::{
@@ -19,7 +19,11 @@ use mayfly_wire::{
 };
 use serde::Serialize;
 
-use crate::{Config, status::attached};
+use crate::{Config, Members, status::attached};
+
+/// Nodes that are asked at the same time: each takes a lane of the session.
+const AT_ONCE: usize = 8;
+const _: () = assert!(AT_ONCE < LANES);
 
 /// How often what could not be flushed just now is tried again, and the time between.
 const TRIES: u32 = 100;
@@ -94,22 +98,73 @@ struct Told {
     state: TierState,
 }
 
+/// What all nodes have told, together.
 fn ask(config: &Config, attached: &Attachment, what: u32, path: &Path) -> Result<Told> {
-    let path = path.as_os_str().as_bytes();
-    let asked =
-        attached.transport.exchange(&TierAsk { what, path }, Patience::Interruptible, |answer| {
-            match answer {
-                Answer::Done(told) => {
-                    let state = state(config, told.sources, told.notes).ok_or(Errno::EPROTO)?;
-                    let (flushed, failed) = (told.flushed, told.failed);
-                    let (conflicts, left) = (told.conflicts, told.left);
-                    Ok(Told { flushed, failed, conflicts, left, state })
-                }
-                Answer::Failed(errno) => Err(errno),
-                Answer::Escaped(_) => Err(Errno::EPROTO),
-            }
+    let nodes = Members::load(&config.run_dir)?.map_or(1, |members| members.nodes.len());
+    let nodes: Vec<u32> = (0..u32::try_from(nodes)?).collect();
+    let mut all: Option<Told> = None;
+    for some in nodes.chunks(AT_ONCE) {
+        let told: Vec<Result<Told>> = thread::scope(|scope| {
+            let asks = some
+                .iter()
+                .map(|node| scope.spawn(move || ask_node(config, attached, (what, *node), path)));
+            let asks: Vec<_> = asks.collect();
+            let end = |ask: ScopedJoinHandle<'_, Result<Told>>| {
+                ask.join().unwrap_or_else(|_| Err(anyhow!("a question came to nothing")))
+            };
+            asks.into_iter().map(end).collect()
         });
-    asked.map_err(|errno| anyhow!("the daemon of {:?}: {errno}", config.name))
+        for told in told {
+            let told = told?;
+            match &mut all {
+                Some(all) => all.add(told),
+                None => all = Some(told),
+            }
+        }
+    }
+    all.context("no node was asked")
+}
+
+fn ask_node(
+    config: &Config,
+    attached: &Attachment,
+    (what, node): (u32, u32),
+    path: &Path,
+) -> Result<Told> {
+    let shard =
+        node.checked_mul(config.options.shards).context("an impossible number of shards")?;
+    let ask = TierAsk { what, shard, path: path.as_os_str().as_bytes() };
+    let asked = attached.transport.exchange(&ask, Patience::Interruptible, |answer| match answer {
+        Answer::Done(told) => {
+            let state = state(config, told.sources, told.notes).ok_or(Errno::EPROTO)?;
+            let (flushed, failed) = (told.flushed, told.failed);
+            let (conflicts, left) = (told.conflicts, told.left);
+            Ok(Told { flushed, failed, conflicts, left, state })
+        }
+        Answer::Failed(errno) => Err(errno),
+        Answer::Escaped(_) => Err(Errno::EPROTO),
+    });
+    asked.map_err(|errno| anyhow!("the daemon of node {node} of {:?}: {errno}", config.name))
+}
+
+impl Told {
+    /// Takes in what another node has told.
+    fn add(&mut self, other: Told) {
+        self.flushed += other.flushed;
+        self.failed += other.failed;
+        self.conflicts += other.conflicts;
+        self.left += other.left;
+        for (origin, more) in self.state.origins.iter_mut().zip(other.state.origins) {
+            origin.files += more.files;
+            origin.cached_bytes += more.cached_bytes;
+            origin.dirty_files += more.dirty_files;
+            origin.dirty_bytes += more.dirty_bytes;
+            origin.fetching += more.fetching;
+            origin.conflicts += more.conflicts;
+            origin.errors += more.errors;
+        }
+        self.state.events.extend(other.state.events);
+    }
 }
 
 fn state(config: &Config, sources: &[u8], notes: &[u8]) -> Option<TierState> {

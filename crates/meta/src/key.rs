@@ -63,6 +63,9 @@ pub const CHUNKS: u8 = b'Y';
 /// First byte of the note of a copy that was written beside its master copy.
 pub const CONFLICT: u8 = b'K';
 
+/// First byte of the note that a directory shows an origin, or a directory below one.
+pub const SHOWN: u8 = b'a';
+
 /// First byte of the answer to the last request of a process of another node.
 pub const ANSWER: u8 = b'R';
 

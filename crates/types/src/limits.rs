@@ -167,6 +167,8 @@ pub const TIER_LISTING_BYTES_MAX: usize = 256 << 20;
 pub const TIER_NOTES_MAX: usize = 256;
 /// Files that are flushed at a time for one request.
 pub const TIER_FLUSHES_MAX: usize = 64;
+/// Directories of an origin that a node is asked to have at a time.
+pub const TIER_SEATS_AT_ONCE: usize = 256;
 /// Origins of an instance.
 pub const TIER_SOURCES_MAX: usize = 16;
 

@@ -99,11 +99,13 @@ pub const TIER_FLUSH_LAST: u32 = 2;
 pub const TIER_EVICT: u32 = 3;
 
 wire_struct! {
-    /// See [`crate::Op::TierAsk`]. `path` from the root of the instance; empty: everything.
-    TierAsk<'a> { what: u32, path: &'a [u8], }
+    /// See [`crate::Op::TierAsk`]. `shard`: which of all, as in [`crate::Inspect`]; the first one
+    /// of a node has all that the node has. `path` from the root of the instance; empty:
+    /// everything.
+    TierAsk<'a> { what: u32, shard: u32, path: &'a [u8], }
 }
 wire_struct! {
-    /// What was done, and how things are.
+    /// What was done, and how things are, at one shard.
     TierTold<'a> {
         flushed: u64,
         failed: u64,

@@ -15,9 +15,9 @@ pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 /// More than a small file has.
 pub(crate) const LARGE_BYTES: usize = 3 << 20;
 
-/// Whether instances of this suite's environment can have an origin.
+/// Whether instances of this suite's environment are those that a test is about.
 pub(crate) fn is_possible() -> bool {
-    skip::unless_one_shard("origins")
+    skip::unless_one_node("what one node has of an origin")
 }
 
 /// The ways in that this machine has.

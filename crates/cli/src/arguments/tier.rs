@@ -22,6 +22,16 @@ pub(crate) struct Origins {
     pub(crate) validate: Option<String>,
 }
 
+#[derive(Debug, Args)]
+pub(crate) struct Stop {
+    #[command(flatten)]
+    pub(crate) which: Which,
+    /// End it although files cannot be written back to their origins. Without this an instance of
+    /// several nodes goes on then
+    #[arg(long)]
+    pub(crate) discard: bool,
+}
+
 const TIER: &str = "\
 A file of an origin whose master copy somebody has changed since it was read, and which was
 written here too, is a conflict: the master copy stays, and ours is written beside it, as

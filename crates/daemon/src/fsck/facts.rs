@@ -44,6 +44,7 @@ fn read(key: &[u8], record: &[u8], tell: &mut dyn FnMut(&Fact<'_>)) -> Result<()
         | key::XATTRS
         | key::LOCKS
         | key::PENDING_CREATE
+        | key::SHOWN
         | key::SPREAD => {
             tell(&mark(numbered.ok_or(bad)?, 0));
         }

@@ -314,10 +314,12 @@ impl Shard {
             Err(Fault::Errno(Errno::ENOENT)) => return Ok(untold),
             Err(fault) => return Err(fault),
         };
+        self.file_at_hand(&inode)?;
         if inode.unsettled {
             return Ok(untold);
         }
-        let is_at_rest = self.is_directory_at_rest(directory)?;
+        // What was seen outside is believed for a shorter time.
+        let is_at_rest = inode.origin.is_none() && self.is_directory_at_rest(directory)?;
         let cacheable = is_at_rest && self.lease_file(from, (directory, name), &inode);
         let contents = contents && cacheable;
         let room_bytes = contents.then(|| CONTENTS_TOLD_BYTES_MAX - bytes_of(&inode));

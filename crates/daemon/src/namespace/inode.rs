@@ -222,7 +222,7 @@ impl Shard {
         self.new_id_in(self.name_slot(place.directory, place.cookie))
     }
 
-    pub(super) fn new_id_in(&mut self, slot: u16) -> Outcome<FileId> {
+    pub(crate) fn new_id_in(&mut self, slot: u16) -> Outcome<FileId> {
         let id = FileId::new(slot, self.counters.next_file).ok_or(Errno::ENOSPC)?;
         self.counters.next_file += 1;
         Ok(id)

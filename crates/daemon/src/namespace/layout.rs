@@ -104,6 +104,9 @@ impl Shard {
         caller: Caller,
         place: &Place,
     ) -> Outcome<Option<ShardId>> {
+        if self.own_source(place.directory)?.is_some() {
+            return Ok(None);
+        }
         match layout.policy {
             Policy::Local | Policy::Pool => Ok(self.home_by_policy(layout, caller, place)),
             Policy::Stripe | Policy::Hash if layout.width > 1 => Ok(None),

@@ -153,14 +153,14 @@ impl Shard {
             node.members.push(shard);
             self.save(&located)?;
         }
-        facts_of(&located.inode)
+        self.facts_of(&located.inode)
     }
 
     /// A directory, wherever its home is.
     pub(crate) fn directory_facts(&mut self, directory: FileId) -> Outcome<DirectoryFacts> {
         if self.is_home(directory) {
             let located = self.load_directory(directory)?;
-            return facts_of(&located.inode);
+            return self.facts_of(&located.inode);
         }
         let home = self.place.slots.home(directory);
         match self.fact(home, Question::Directory(directory))? {
@@ -168,20 +168,22 @@ impl Shard {
             answer => Err(unexpected(&answer)),
         }
     }
-}
 
-fn facts_of(inode: &Inode) -> Outcome<DirectoryFacts> {
-    let mayfly_meta::record::Content::Directory(node) = &inode.content else {
-        return Err(Errno::ENOTDIR.into());
-    };
-    Ok(DirectoryFacts {
-        parent: node.parent,
-        name: node.name.clone(),
-        links: inode.links,
-        mode: inode.mode,
-        gid: inode.gid,
-        entries: node.entries,
-        members: node.members.clone(),
-        layout: inode.layout,
-    })
+    fn facts_of(&self, inode: &Inode) -> Outcome<DirectoryFacts> {
+        let mayfly_meta::record::Content::Directory(node) = &inode.content else {
+            return Err(Errno::ENOTDIR.into());
+        };
+        Ok(DirectoryFacts {
+            parent: node.parent,
+            name: node.name.clone(),
+            links: inode.links,
+            mode: inode.mode,
+            gid: inode.gid,
+            entries: node.entries,
+            members: node.members.clone(),
+            layout: inode.layout,
+            source: inode.origin.map(|origin| origin.source),
+            linked: self.tier.roots.is_linked(inode.id),
+        })
+    }
 }

@@ -218,6 +218,7 @@ impl Shard {
             return Err(Errno::ENOTDIR.into());
         }
         if !self.is_home(id) || self.is_remembered(place.directory, &place.name) {
+            self.remove_at_origin(&place, (id, kind))?;
             return self.remove_elsewhere(&place, (id, kind));
         }
         self.unclaimed(|| [place.prepare_locks(), vec![(PrepareLock::File(id), true)]].concat())?;
@@ -316,6 +317,7 @@ impl Shard {
 
     /// Others remember the directory, or have entries of it, or its inode.
     fn remove_spread(&mut self, place: &Place, id: FileId) -> Outcome<Served> {
+        self.remove_seat_at_origin(place, id)?;
         let Place { directory, name, .. } = place;
         let (directory, name) = (*directory, name.clone());
         let mut parts = Steps::new();

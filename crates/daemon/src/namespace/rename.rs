@@ -57,7 +57,11 @@ impl Shard {
             return Err(Errno::EEXIST.into());
         }
         self.check_slashes(&from, &to, exchange)?;
-        if from.directory != to.directory && (from.is_directory() || to.is_directory()) {
+        if from.directory != to.directory
+            && (from.is_directory() || to.is_directory())
+            // Within a tree of an origin directories are moved by one shard.
+            && self.own_source(from.directory)?.is_none()
+        {
             self.elect()?;
         }
         self.check_circle(&from, &to, exchange)?;

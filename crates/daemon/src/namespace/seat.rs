@@ -101,6 +101,9 @@ impl Shard {
     /// The shard at which a new directory has its seat: the one that its maker's requests come to
     /// first, if that node has room.
     pub(super) fn chosen_seat(&mut self, caller: Caller, place: &Place) -> Outcome<ShardId> {
+        if self.own_source(place.directory)?.is_some() {
+            return Ok(self.place.shard);
+        }
         if let Some(shard) = self.roomier_shard(place)? {
             return Ok(shard);
         }
@@ -158,7 +161,8 @@ impl Shard {
         let was_done = self.run.place.restarts > 0;
         let directory = place.directory;
         let from = self.namespace.seats.spread(directory);
-        if was_done || !self.is_home(directory) || place.cookie < from {
+        let stays = was_done || !self.is_home(directory) || place.cookie < from;
+        if stays || self.own_source(directory)?.is_some() {
             return Ok(());
         }
         let node = self.maker(caller).node;

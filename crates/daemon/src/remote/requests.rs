@@ -126,10 +126,12 @@ impl Shard {
         over.extend(
             self.transactions.completed.keys().map(|(session, _)| *session).filter(is_over),
         );
+        over.extend(self.tier.begun.keys().map(|(session, _)| *session).filter(is_over));
         over.sort_unstable_by_key(|session| session.0);
         over.dedup();
         for session in over {
             self.forget_finished(session);
+            self.tier_session_ended(session);
             self.forget_answers(session);
         }
         self.end_locks_of_strangers(node, living);

@@ -137,7 +137,7 @@ impl Shard {
         })
     }
 
-    /// What servers ask each other about striped files, and nodes about mapped ones.
+    /// What servers ask each other about striped files, and nodes about mapped ones and origins.
     fn answer_about_bytes(&mut self, from: ShardId, question: &Question) -> Outcome<Answer> {
         match question {
             Question::Part { file, generation, .. } => self.tell_part(*file, *generation),
@@ -170,6 +170,8 @@ impl Shard {
                 let what = what_of(*mode).ok_or(Errno::EPROTO)?;
                 self.allocate_part(place, what, (*start, *end), *look)
             }
+            Question::Seats(seats) => self.give_seats(seats),
+            Question::Unseat(directories) => self.take_seats_back(directories),
             Question::SeekPart { place, offset, hole } => self.seek_part(place, *offset, *hole),
             Question::SyncPart { file, generation } => {
                 self.sync_part(ObjectId { file: *file, generation: *generation })
@@ -192,7 +194,8 @@ impl Shard {
             file = self.lookup(directory, name)?;
         }
         let lasting = matches!(file, Some((_, FileKind::Directory | FileKind::Symlink)))
-            && self.covering(directory).is_none();
+            && self.covering(directory).is_none()
+            && self.may_be_kept(directory)?;
         let claim = [(PrepareLock::Name(directory, name.to_vec()), true)];
         let changing = self.transactions.prepare_locks.in_the_way(&claim, None).is_some();
         let here = self.place.numbering.is_here(from);

@@ -14,7 +14,7 @@ use std::collections::VecDeque;
 
 use mayfly_transport_tcp::{Body, Bytes};
 use mayfly_types::{Errno, FileId, limits::REPLY_BYTES_MAX};
-use mayfly_wire::{Inspect, Op, RemoveStray, Request, Target};
+use mayfly_wire::{Inspect, Op, RemoveStray, Request, Target, TierAsk};
 
 use crate::{
     api::{Caller, Completion, Progress},
@@ -282,10 +282,14 @@ impl Shard {
                 Err(errno) => Answer::Failed(errno),
             },
             Err(Fault::Again) => Answer::Retry,
-            // Questions are between shards, and what has an origin is at home at the only one.
-            Err(
-                Fault::Outside(_) | Fault::Escaped(_) | Fault::Elsewhere(..) | Fault::Operate(_),
-            ) => Answer::Failed(Errno::EIO),
+            Err(Fault::Outside(wanted)) => match self.wait_for_origin(task(), *wanted) {
+                Ok(()) => return,
+                Err(errno) => Answer::Failed(errno),
+            },
+            // Questions are between shards.
+            Err(Fault::Escaped(_) | Fault::Elsewhere(..) | Fault::Operate(_)) => {
+                Answer::Failed(Errno::EIO)
+            }
         };
         self.end_run();
         self.reply_question(from, id, answer);
@@ -393,6 +397,7 @@ impl Shard {
                     log::error("operation", format_args!("giving claims back: {errno}"));
                 }
             }
+            Purpose::Seats(item) => self.seats_answered(item, &asked.question, answer),
             Purpose::Proxies(node) => self.proxies_answered(node, &asked.question, &answer),
             Purpose::Settle(file, attempt) => self.part_settled(file, attempt, &answer),
             Purpose::DropParts(file, generation) => self.part_dropped(file, generation, &answer),
@@ -489,6 +494,7 @@ impl Shard {
             (None, Some(Target::Directory(id)), _) => home(id),
             (None, _, Request::PathOf(path)) => home(path.file),
             (None, _, Request::Inspect(Inspect { shard, .. }))
+            | (None, _, Request::TierAsk(TierAsk { shard, .. }))
             | (None, _, Request::RemoveStray(RemoveStray { shard, .. })) => {
                 // One that is not there is refused here.
                 Some(ShardId(*shard)).filter(|shard| shard.0 < self.place.numbering.all())

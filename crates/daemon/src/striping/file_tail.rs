@@ -96,6 +96,8 @@ impl Shard {
             && width == 1
             && !striped
             && policy != Policy::Hash
+            // Its bytes are fetched and written back by one node.
+            && inode.origin.is_none()
             && inode.kind() == FileKind::Regular
     }
 

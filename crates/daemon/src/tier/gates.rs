@@ -55,7 +55,7 @@ impl Shard {
 
     /// The entries of the directory are what they were outside lately.
     pub(crate) fn names_at_hand(&mut self, directory: FileId) -> Outcome<()> {
-        if !self.has_tier() {
+        if !self.has_tier() || !self.is_home(directory) {
             return Ok(());
         }
         let now_ms = self.elapsed_ms();
@@ -210,37 +210,58 @@ impl Shard {
     /// Under which name the file is outside.
     pub(crate) fn place_at_origin(&self, inode: &Inode) -> Outcome<At> {
         if let Content::Directory(node) = &inode.content {
-            return Ok(match self.is_link_root(inode.id) {
-                true => (inode.id, Vec::new()),
-                false => (node.parent, node.name.clone()),
+            return Ok(match self.tier.roots.get(inode.id) {
+                Some(_) => (inode.id, Vec::new()),
+                None => (node.parent, node.name.clone()),
             });
         }
         let master = master_of(inode)?;
         Ok((master.parent, master.name))
     }
 
-    /// Whether the directory is the one that shows an origin.
-    pub(crate) fn is_link_root(&self, directory: FileId) -> bool {
-        self.tier.sources.iter().any(|source| source.root == directory)
-    }
-
-    /// The origin of a directory.
-    pub(crate) fn source_of(&mut self, directory: FileId) -> Outcome<Option<u32>> {
-        if !self.has_tier() || self.tier.directories.get(&directory) == Some(&Known::Plain) {
+    /// The origin of a directory that has its seat here.
+    pub(crate) fn own_source(&mut self, directory: FileId) -> Outcome<Option<u32>> {
+        let is_plain = || self.tier.directories.get(&directory) == Some(&Known::Plain);
+        if !self.has_tier() || !self.is_home(directory) || is_plain() {
             return Ok(None);
         }
         Ok(self.load_own(directory)?.inode.origin.map(|origin| origin.source))
+    }
+
+    /// Whether others may remember where names of the directory lead. What was seen outside is
+    /// believed for a shorter time than that.
+    pub(crate) fn may_be_kept(&mut self, directory: FileId) -> Outcome<bool> {
+        Ok(self.tier.valid_ms.is_none() || self.own_source(directory)?.is_none())
+    }
+
+    /// The origin of a directory, wherever it is.
+    pub(crate) fn source_of(&mut self, directory: FileId) -> Outcome<Option<u32>> {
+        if !self.has_tier() || self.is_home(directory) {
+            return self.own_source(directory);
+        }
+        Ok(self.directory_facts(directory)?.source)
+    }
+
+    /// Whether the directory shows a whole origin, or leads to one that does: it stays where it is.
+    pub(crate) fn is_linked(&mut self, (id, kind): (FileId, FileKind)) -> Outcome<bool> {
+        if !self.has_tier() || kind != FileKind::Directory {
+            return Ok(false);
+        }
+        if self.is_home(id) {
+            return Ok(self.tier.roots.is_linked(id));
+        }
+        Ok(self.directory_facts(id)?.linked)
     }
 
     /// The path of a place from its origin, and which that is.
     pub(crate) fn path_at_origin(&mut self, at: &At) -> Outcome<(u32, Vec<u8>)> {
         let (mut directory, mut names) = (at.0, vec![at.1.clone()]);
         loop {
-            let root = self.tier.sources.iter().position(|source| source.root == directory);
-            if let Some(source) = root {
+            if let Some(root) = self.tier.roots.get(directory) {
+                names.push(root.path.clone());
                 names.retain(|name| !name.is_empty());
                 names.reverse();
-                return Ok((source as u32, names.join(&b'/')));
+                return Ok((root.source, names.join(&b'/')));
             }
             let located = self.load_own(directory)?;
             if located.inode.links == 0 || directory == FileId::ROOT {
@@ -276,6 +297,7 @@ impl Shard {
         self.forget_dirty(inode.id)?;
         self.tier.files.remove(&inode.id);
         self.tier.directories.remove(&inode.id);
+        self.forget_root(inode.id)?;
         let absent = is_absent(inode);
         self.drop_chunks(inode)?;
         self.set_origin(inode, None);

@@ -37,16 +37,13 @@ use crate::{
     },
 };
 
-/// What the keeper has said of an item.
-pub(crate) enum Ending {
-    Done { seen: Seen, bytes: Vec<u8> },
-    Conflict { attr: Attr, copy: Vec<u8> },
-    Failed(Errno),
-}
+pub(crate) use super::state::item::Ending;
 
 impl Shard {
     /// Puts a task aside until something was done outside.
     pub(crate) fn wait_for_origin(&mut self, task: Task, wanted: Wanted) -> Result<(), Errno> {
+        // It may take long, and what other shards have said may not be so any more.
+        self.forget_facts();
         let run = std::mem::take(&mut self.run);
         if let Wanted::Chunks(file, at, chunks) = wanted {
             return self.wait_for_chunks((task, run), file, &at, chunks);
@@ -134,6 +131,13 @@ impl Shard {
         let key = key::numbered(key::THROUGH, lane_of(caller.session, caller.lane));
         if let Err(error) = self.store.delete(&key) {
             crate::fault::store_failed(&error);
+        }
+    }
+
+    /// The same, if the present run has changed names outside.
+    pub(crate) fn end_changes_at_origin(&mut self, caller: Caller) {
+        if self.run.outside.has_changed() {
+            self.change_is_known(caller);
         }
     }
 
@@ -295,7 +299,7 @@ impl Shard {
     /// The keeper says what came of an item.
     pub(crate) fn tier_done(&mut self, caller: Caller, done: &TierDone<'_>) -> Outcome<Served> {
         let item = self.tier.items.get_mut(&done.number).ok_or(Errno::ESTALE)?;
-        if item.holder != Some(caller.session) {
+        if item.holder != Some(caller.session) || item.told.is_some() {
             return Err(Errno::ESTALE.into());
         }
         if item.pieces.len() + done.bytes.len() > TIER_LISTING_BYTES_MAX {
@@ -335,6 +339,19 @@ impl Shard {
             self.hand_out_items();
             return;
         }
+        match self.ask_for_seats(number, &told) {
+            Ok(true) => {
+                if let Some(item) = self.tier.items.get_mut(&number) {
+                    item.told = Some(told);
+                }
+            }
+            Ok(false) => self.end_item(number, told),
+            Err(fault) => self.end_item(number, Ending::Failed(fault.errno())),
+        }
+    }
+
+    /// The same, when all is known that it takes.
+    pub(crate) fn end_item(&mut self, number: u64, told: Ending) {
         let Some(item) = self.tier.end(number) else { return };
         let result = self.take_in(&item, told);
         self.flush_ended(number, &result);

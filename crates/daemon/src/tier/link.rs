@@ -18,7 +18,10 @@ use crate::{
     shard::{OpenError, Shard},
     tier::{
         gates::bytes_here,
-        state::source::{Link, Note, Source},
+        state::{
+            roots::Root,
+            source::{Link, Note, Source},
+        },
     },
 };
 
@@ -43,18 +46,22 @@ impl Shard {
         if links.is_empty() {
             return Ok(());
         }
-        if !self.place.alone {
+        if !self.place.alone && self.namespace.seats.are_all_spread() {
             return Err(OpenError::Failed(Errno::EOPNOTSUPP));
         }
         self.look_at_clocks();
-        let roots = (0..).zip(links).map(|(source, link)| self.link_one(source, link));
-        let roots = roots.collect::<Outcome<Vec<FileId>>>()?;
+        self.take_up_roots()?;
+        if self.is_home(FileId::ROOT) {
+            for (source, link) in (0..).zip(links) {
+                self.link_one(source, link)?;
+            }
+        }
         let counted = self.count_origins(links.len())?;
-        let sources = links.iter().zip(roots).zip(counted);
+        let sources = links.iter().zip(counted);
         self.tier.sources = sources
-            .map(|((link, root), (files, cached_bytes))| Source {
+            .map(|(link, (files, cached_bytes))| Source {
                 read_only: link.read_only,
-                root,
+                inside: link.path.clone(),
                 files,
                 cached_bytes,
                 conflicts: 0,
@@ -74,7 +81,11 @@ impl Shard {
     }
 
     /// The directory that shows the origin.
-    fn link_one(&mut self, source: u32, link: &Link) -> Outcome<FileId> {
+    fn link_one(&mut self, source: u32, link: &Link) -> Outcome<()> {
+        let root = Root { source, path: Vec::new() };
+        if let Some(known) = self.tier.roots.find(&root) {
+            return self.note_above(known);
+        }
         let mut directory = FileId::ROOT;
         for name in link.path.split(|byte| *byte == b'/').filter(|name| !name.is_empty()) {
             directory = match self.lookup(directory, name)? {
@@ -98,7 +109,17 @@ impl Shard {
             located.inode.unlisted = true;
             self.save(&located)?;
         }
-        Ok(directory)
+        self.show_root(directory, root)?;
+        self.note_above(directory)
+    }
+
+    /// What leads to the directory stays where it is, if others tell the path by heart.
+    fn note_above(&mut self, mut directory: FileId) -> Outcome<()> {
+        while !self.place.alone && directory != FileId::ROOT && self.is_home(directory) {
+            directory = self.load_own(directory)?.directory()?.parent;
+            self.tier.roots.note_above(directory);
+        }
+        Ok(())
     }
 
     fn count_origins(&mut self, sources: usize) -> Result<Counted, OpenError> {
@@ -130,7 +151,7 @@ impl Shard {
     fn take_up_changes(&mut self) -> Result<(), OpenError> {
         for (of, record) in self.marks(key::THROUGH)? {
             let (session, lane) = (SessionId((of.0 >> 32) as u32), of.0 as u32);
-            if self.sessions.contains_key(&session) {
+            if self.is_known(session) {
                 self.tier.begun.insert((session, lane), Begun::decode(&record)?);
             } else {
                 self.store.delete(&key::numbered(key::THROUGH, of))?;

@@ -72,6 +72,16 @@ impl Shard {
     pub(crate) fn names_from_root(&mut self, at: &At) -> Outcome<Vec<Vec<u8>>> {
         let (mut directory, mut names) = (at.0, vec![at.1.clone()]);
         while directory != FileId::ROOT {
+            // What leads there is another shard's, and stays as it was named in the beginning.
+            if !self.place.alone
+                && let Some(root) = self.tier.roots.get(directory)
+                && let Some(source) = self.tier.sources.get(root.source as usize)
+            {
+                names.retain(|name| !name.is_empty());
+                names.reverse();
+                let above = names_of(&source.inside).chain(names_of(&root.path));
+                return Ok(above.map(<[u8]>::to_vec).chain(names).collect());
+            }
             let located = self.load_own(directory)?;
             let node = located.directory()?;
             names.push(node.name.clone());

@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 
 use mayfly_meta::{
     Scan, key,
-    record::{BirthKey, Content, Dentry, Inode, Master, Origin},
+    record::{BirthKey, Content, Dentry, Inode, Layout, Master, Origin, Policy},
 };
 use mayfly_types::{
     Attr, Errno, FileId, FileKind,
@@ -35,6 +35,7 @@ use crate::{
             wanted::{At, Seen},
         },
     },
+    transactions::state::prepare_locks::PrepareLock,
 };
 
 /// A name that was seen outside.
@@ -186,30 +187,63 @@ impl Shard {
         let mut here: BTreeMap<Vec<u8>, (FileId, FileKind)> = BTreeMap::new();
         for (name, id, kind) in self.names_here(directory)? {
             here.insert(name.clone(), (id, kind));
-            if !entries.contains_key(name.as_slice()) && !self.is_touched(item, directory, &name) {
+            let is_over = !entries.contains_key(name.as_slice())
+                && (kind != FileKind::Directory || self.is_home(id) || item.has_unseated(id));
+            if is_over && !item.is_touched(&name) && !self.is_busy(directory, &name) {
                 self.forget_removed(&(directory, name), (id, kind))?;
                 self.commit_now_and_then()?;
             }
         }
         for (name, entry) in entries {
-            if self.is_touched(item, directory, name) {
+            if item.is_touched(name) || self.is_busy(directory, name) {
                 continue;
             }
             let at = (directory, name.to_vec());
             let entry = Entry { attr: &entry.attr, target: entry.target, at_ms: item.since_ms };
             match here.get(*name) {
+                // Its own shard looks at it.
+                Some((id, FileKind::Directory))
+                    if !self.is_home(*id)
+                        && (entry.attr.kind == FileKind::Directory || !item.has_unseated(*id)) => {}
+                Some((id, FileKind::Directory)) if !self.is_home(*id) => {
+                    self.forget_removed(&at, (*id, FileKind::Directory))?;
+                    self.take_over_one(&at, source, entry)?;
+                }
                 Some(found) => self.seen_again(&at, *found, entry)?,
-                None => self.take_over_one(&at, source, entry)?,
+                None => match item.seat(name) {
+                    Some(id) => self.name_seat(&at, id)?,
+                    None => self.take_over_one(&at, source, entry)?,
+                },
             }
             self.commit_now_and_then()?;
         }
         Ok(())
     }
 
-    /// Whether something was done about the name since the look was begun.
-    fn is_touched(&self, item: &Item, directory: FileId, name: &[u8]) -> bool {
-        item.touched.iter().any(|touched| touched == name)
-            || self.tier.is_busy(&(directory, name.to_vec()))
+    /// Whether something is being done about the name. What was seen outside meanwhile may be over.
+    fn is_busy(&self, directory: FileId, name: &[u8]) -> bool {
+        let at = (directory, name.to_vec());
+        if self.tier.is_busy(&at) {
+            return true;
+        }
+        let prepared = [(PrepareLock::Name(at.0, at.1), true)];
+        let locks = &self.transactions.prepare_locks;
+        !locks.is_empty() && locks.in_the_way(&prepared, None).is_some()
+    }
+
+    /// The same, or it was done since a look was begun.
+    pub(crate) fn is_touched(&self, look: u64, directory: FileId, name: &[u8]) -> bool {
+        let item = self.tier.items.get(&look);
+        item.is_some_and(|item| item.is_touched(name)) || self.is_busy(directory, name)
+    }
+
+    /// A name that is new here, of a directory whose seat is at another shard.
+    fn name_seat(&mut self, at: &At, id: FileId) -> Outcome<()> {
+        let parent = self.load_parent(at.0)?;
+        self.check_room()?;
+        let dentry = Dentry::Plain { id, kind: FileKind::Directory };
+        self.put_dentry(at.0, &at.1, &dentry.encode())?;
+        self.touch_directory(parent, 1, 1)
     }
 
     /// A name that is new here.
@@ -246,6 +280,8 @@ impl Shard {
     ) {
         let attr = seen.attr;
         dress(inode, &attr);
+        // Its bytes are fetched and written back by one node.
+        inode.layout = Layout { policy: Policy::Stripe, width: 1, ..inode.layout };
         let (mtime, size_bytes) = (attr.mtime, attr.size_bytes);
         let origin = Origin { source, mtime, size_bytes, resident, ..Origin::default() };
         self.set_origin(inode, Some(origin));
@@ -343,14 +379,19 @@ impl Shard {
         at: &At,
         (id, kind): (FileId, FileKind),
     ) -> Outcome<()> {
+        if kind == FileKind::Directory && !self.is_home(id) {
+            // It is gone there already.
+            let parent = self.load_holder(at.0)?;
+            self.delete_dentry(at.0, &at.1)?;
+            self.store.move_directory()?;
+            return self.touch_directory(parent, -1, -1);
+        }
         let located = self.load_cached(id, at)?;
         let parent = if kind == FileKind::Directory {
             if self.has_dirty_below(id)? {
                 return Ok(());
             }
-            for (name, inner, inner_kind) in self.names_here(id)? {
-                self.forget_removed(&(id, name), (inner, inner_kind))?;
-            }
+            self.forget_names_of(id)?;
             let parent = self.load_holder(at.0)?;
             self.delete_dentry(at.0, &at.1)?;
             self.store.move_directory()?;
@@ -370,8 +411,16 @@ impl Shard {
         self.touch_directory(parent, -1, 0)
     }
 
+    /// All names of a directory are gone outside.
+    pub(crate) fn forget_names_of(&mut self, directory: FileId) -> Outcome<()> {
+        for (name, id, kind) in self.names_here(directory)? {
+            self.forget_removed(&(directory, name), (id, kind))?;
+        }
+        Ok(())
+    }
+
     /// Whether a file in the directory, or below it, is dirty, or something is being done about it.
-    fn has_dirty_below(&mut self, directory: FileId) -> Outcome<bool> {
+    pub(crate) fn has_dirty_below(&mut self, directory: FileId) -> Outcome<bool> {
         let dirty: Vec<(FileId, BirthKey)> =
             self.tier.dirty.iter().map(|(id, birth)| (*id, birth.clone())).collect();
         let mut within: Vec<FileId> = self.tier.busy.keys().map(|at| at.0).collect();

@@ -1,6 +1,7 @@
 //! What the tier keeps: see each file.
 
 pub(crate) mod item;
+pub(crate) mod roots;
 pub(crate) mod source;
 pub(crate) mod table;
 pub(crate) mod wanted;

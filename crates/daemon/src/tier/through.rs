@@ -32,7 +32,7 @@ impl Shard {
         at: (FileId, &[u8]),
         change: Change,
     ) -> Outcome<Option<(u32, Seen)>> {
-        let Some(source) = self.source_of(at.0)? else { return Ok(None) };
+        let Some(source) = self.own_source(at.0)? else { return Ok(None) };
         self.check_source(source)?;
         let wanted = Wanted::Change((at.0, at.1.to_vec()), change);
         match self.was_done(&wanted) {
@@ -52,7 +52,7 @@ impl Shard {
 
     /// No names are changed in a directory whose origin is read-only, whatever else is wrong.
     pub(crate) fn refuse_read_only(&mut self, directory: FileId) -> Outcome<()> {
-        let source = self.source_of(directory)?;
+        let source = self.own_source(directory)?;
         source.map_or(Ok(()), |source| self.check_source(source))
     }
 
@@ -100,7 +100,8 @@ impl Shard {
         found: (FileId, FileKind),
         at: &At,
     ) -> Outcome<()> {
-        if !self.has_tier() || self.files.opens.file(found.0).is_none() {
+        let is_open = self.files.opens.file(found.0).is_some();
+        if !self.has_tier() || !is_open || !self.is_home(found.0) {
             return Ok(());
         }
         let located = self.load_cached(found.0, at)?;
@@ -116,7 +117,7 @@ impl Shard {
         if !self.has_tier() {
             return Ok(());
         }
-        if self.is_link_root(found.0) {
+        if self.is_linked(found)? {
             return Err(Errno::EBUSY.into());
         }
         let change = match found.1 {
@@ -127,6 +128,21 @@ impl Shard {
             }
         };
         self.change_at_origin((place.directory, &place.name), change).map(drop)
+    }
+
+    /// The same of a directory that has its seat at another shard.
+    pub(crate) fn remove_seat_at_origin(&mut self, place: &Place, id: FileId) -> Outcome<()> {
+        if self.is_linked((id, FileKind::Directory))? {
+            return Err(Errno::EBUSY.into());
+        }
+        self.refuse_read_only(place.directory)?;
+        if self.own_source(place.directory)?.is_none() {
+            return Ok(());
+        }
+        if self.directory_facts(id)?.entries > 0 {
+            return Err(Errno::ENOTEMPTY.into());
+        }
+        self.change_at_origin((place.directory, &place.name), Change::RemoveDirectory).map(drop)
     }
 
     /// A name is moved outside.
@@ -141,8 +157,10 @@ impl Shard {
         }
         let moved = from.found.ok_or(Errno::ENOENT)?;
         let roots = [Some(moved), to.found];
-        if roots.into_iter().flatten().any(|found| self.is_link_root(found.0)) {
-            return Err(Errno::EBUSY.into());
+        for found in roots.into_iter().flatten() {
+            if self.is_linked(found)? {
+                return Err(Errno::EBUSY.into());
+            }
         }
         let (source, other) = (self.source_of(from.directory)?, self.source_of(to.directory)?);
         if source != other {
@@ -150,6 +168,14 @@ impl Shard {
         }
         let Some(source) = source else { return Ok(None) };
         self.check_source(source)?;
+        // Of other shards only whole trees are known, which stay where they are.
+        let is_seat = |found: (FileId, FileKind)| {
+            found.1 == FileKind::Directory
+                && (!self.is_home(found.0) || self.tier.roots.get(found.0).is_some())
+        };
+        if !self.is_home(to.directory) || roots.into_iter().flatten().any(is_seat) {
+            return Err(Errno::EXDEV.into());
+        }
         if flags & RENAME_EXCHANGE != 0 {
             return Err(Errno::EINVAL.into());
         }

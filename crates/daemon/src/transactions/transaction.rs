@@ -315,6 +315,7 @@ impl Shard {
             let run = std::mem::take(&mut self.run);
             self.run_later(task, run);
         } else {
+            self.end_changes_at_origin(caller);
             self.end_run();
             self.push_answer(caller, 0, Vec::new());
         }
@@ -343,6 +344,7 @@ impl Shard {
         let Some(task) = task else { return };
         match verdict {
             Verdict::Failed(errno) => {
+                self.end_changes_at_origin(caller);
                 self.end_run();
                 self.push_answer(caller, errno as u32, Vec::new());
             }

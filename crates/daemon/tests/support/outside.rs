@@ -1,6 +1,9 @@
 //! A shard with an origin, and a keeper that pretends to work there.
 
-use std::{collections::BTreeMap, os::unix::fs::FileExt};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    os::unix::fs::FileExt,
+};
 
 use mayfly_daemon::{Caller, Completion, Directories, Link};
 use mayfly_types::{
@@ -11,8 +14,8 @@ use mayfly_wire::{
     TierDone, TierItem, TierTold, TierWork, Wire, Write, Writer,
     tier::{
         NO_ATTR, TIER_CHECK, TIER_CHUNKS, TIER_CREATE, TIER_EVICT, TIER_FETCH, TIER_FLUSH,
-        TIER_LOOK, TIER_MAKE_DIRECTORY, TIER_REMOVE_DIRECTORY, TIER_STATUS, TierEntry, TierSource,
-        pack, unpacked,
+        TIER_LOOK, TIER_MAKE_DIRECTORY, TIER_REMOVE, TIER_REMOVE_DIRECTORY, TIER_STATUS, TierEntry,
+        TierSource, pack, unpacked,
     },
 };
 
@@ -24,6 +27,7 @@ pub const OTHER: SessionId = SessionId(2);
 /// An item as the keeper has it.
 #[derive(Debug, Clone)]
 pub struct Given {
+    pub shard: usize,
     pub number: u64,
     pub what: u32,
     pub again: bool,
@@ -46,6 +50,10 @@ pub struct Bench {
     /// Most items that were given at a time.
     pub most_given: usize,
     pub lanes: u32,
+    /// At which shard the keeper has asked on a lane.
+    pub asked_at: BTreeMap<u32, usize>,
+    /// Shards whose keepers have done something.
+    pub worked: BTreeSet<usize>,
 }
 
 pub fn attr(name: &str, (time, bytes): &(u64, Vec<u8>)) -> Attr {
@@ -64,15 +72,38 @@ impl Bench {
     pub fn with_capacity(capacity_bytes: u64) -> Bench {
         let directories = Directories::Whole;
         let config = mayfly_daemon::Config { directories, capacity_bytes, ..config() };
-        let mut node = Node::memory(config);
+        Bench::around(Node::memory(config), Some(0))
+    }
+
+    /// Of several shards, each with a keeper of its own, as nodes have them.
+    pub fn several(shards: u32, seed: u64, valid_ms: Option<u64>) -> Bench {
+        let directories = Directories::Restless;
+        let config = mayfly_daemon::Config { directories, ..config() };
+        Bench::around(Node::several(config, shards, seed, false), valid_ms)
+    }
+
+    fn around(mut node: Node, valid_ms: Option<u64>) -> Bench {
+        node.links = (vec![Link { path: b"in".to_vec(), read_only: false }], valid_ms);
         node.sessions.extend([(KEEPER, 9), (OTHER, 10)]);
         let mut outside = BTreeMap::new();
         outside.insert("/".to_owned(), (1, Vec::new()));
         outside.insert("small".to_owned(), (1, b"small".to_vec()));
         outside.insert("large".to_owned(), (1, vec![7; 3 * INLINE_BYTES_MAX]));
         let (given, answers, done) = (Vec::new(), Vec::new(), Vec::new());
-        let mut bench =
-            Bench { node, outside, given, answers, done, fails: None, lanes: 100, most_given: 0 };
+        let (asked_at, worked) = (BTreeMap::new(), BTreeSet::new());
+        let (fails, lanes, most_given) = (None, 100, 0);
+        let mut bench = Bench {
+            node,
+            outside,
+            given,
+            answers,
+            done,
+            fails,
+            most_given,
+            lanes,
+            asked_at,
+            worked,
+        };
         bench.restart();
         bench
     }
@@ -80,22 +111,32 @@ impl Bench {
     /// The daemon dies; the keeper asks the next one.
     pub fn restart(&mut self) {
         self.node.restart();
-        let links = [Link { path: b"in".to_vec(), read_only: false }];
-        self.node.core().link_origins(&links, Some(0)).unwrap();
         (self.given, self.answers) = (Vec::new(), Vec::new());
-        for lane in 0..4 {
-            self.hand_in(Caller { session: KEEPER, lane, request_id: 1 << 40 }, &TierWork {});
+        for (lane, shard) in (0..).zip((0..self.node.cores.len()).cycle().take(4 * self.shards())) {
+            let caller = Caller { session: KEEPER, lane, request_id: 1 << 40 };
+            self.hand_in_at(shard, caller, &TierWork {});
         }
+        self.settle();
+    }
+
+    pub fn shards(&self) -> usize {
+        self.node.cores.len()
     }
 
     pub fn hand_in<'a, O: Operation<'a>>(&mut self, caller: Caller, request: &O) {
+        self.hand_in_at(0, caller, request);
+        self.settle();
+    }
+
+    /// Nothing moves by that.
+    pub fn hand_in_at<'a, O: Operation<'a>>(&mut self, at: usize, caller: Caller, request: &O) {
+        self.asked_at.insert(caller.lane, at);
         let mut sent = vec![0; 100_000];
         let mut to = Writer::new(&mut sent);
         request.encode(&mut to).unwrap();
         let used = to.used();
         let request = Request::decode(O::OP, &sent[..used]).unwrap();
-        self.node.hand_in(caller, request, &mut vec![0; 100_000]);
-        self.settle();
+        self.node.hand_in_at(at, caller, request, &mut vec![0; 100_000]);
     }
 
     /// All that moves by itself.
@@ -116,6 +157,7 @@ impl Bench {
                 let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).unwrap();
                 self.most_given = self.most_given.max(self.given.len() + 1);
                 self.given.push(Given {
+                    shard: self.asked_at[&done.caller.lane],
                     number: item.number,
                     what: item.what,
                     again: item.again,
@@ -131,9 +173,21 @@ impl Bench {
 
     /// A request of a process that may have to wait; who asked.
     pub fn begin<'a, O: Operation<'a>>(&mut self, session: SessionId, request: &O) -> Caller {
+        let caller = self.begin_at(0, session, request);
+        self.settle();
+        caller
+    }
+
+    /// The same at some shard. Nothing moves by that.
+    pub fn begin_at<'a, O: Operation<'a>>(
+        &mut self,
+        at: usize,
+        session: SessionId,
+        request: &O,
+    ) -> Caller {
         self.lanes += 1;
         let caller = Caller { session, lane: self.lanes, request_id: u64::from(self.lanes) };
-        self.hand_in(caller, request);
+        self.hand_in_at(at, caller, request);
         caller
     }
 
@@ -160,6 +214,13 @@ impl Bench {
     }
 
     pub fn perform(&mut self, item: &Given) {
+        self.perform_and_stop(item);
+        self.settle();
+    }
+
+    /// The same, and nothing moves by that.
+    pub fn perform_and_stop(&mut self, item: &Given) {
+        self.worked.insert(item.shard);
         self.done.push((item.what, item.path.clone()));
         let result = match self.fails {
             Some(errno) => Err(errno),
@@ -172,28 +233,34 @@ impl Bench {
         let number = item.number;
         let same = item.what == TIER_CHUNKS;
         let told = TierDone { number, status, more: false, same, attr, bytes: &bytes };
-        self.begin(KEEPER, &told);
-        self.begin(KEEPER, &TierWork {});
+        self.begin_at(item.shard, KEEPER, &told);
+        self.begin_at(item.shard, KEEPER, &TierWork {});
     }
 
     pub fn act(&mut self, item: &Given) -> Result<(Attr, Vec<u8>), Errno> {
         let path = item.path.as_str();
         match item.what {
-            TIER_LOOK if path.is_empty() => {
+            TIER_LOOK => {
+                let (own, above) = match path {
+                    "" => ("/".to_owned(), String::new()),
+                    path => (format!("{path}/"), format!("{path}/")),
+                };
+                let listed = self.outside.get(&own).ok_or(Errno::ENOENT)?;
                 let (mut packed, mut used) = (vec![0; 10_000], 0);
                 for (name, file) in self.outside.iter().filter(|(name, _)| *name != "/") {
-                    let attr = attr(name, file);
-                    let name = name.trim_end_matches('/').as_bytes();
+                    let below = name.strip_prefix(&above).map(|name| name.trim_end_matches('/'));
+                    let is_it = |name: &&str| !name.is_empty() && !name.contains('/');
+                    let Some(below) = below.filter(is_it) else { continue };
+                    let (name, attr) = (below.as_bytes(), attr(name, file));
                     used = pack(&TierEntry { name, attr, target: b"" }, &mut packed, used).unwrap();
                 }
                 packed.truncate(used);
-                Ok((attr("/", &self.outside["/"]), packed))
+                Ok((attr(&own, listed), packed))
             }
-            TIER_LOOK if !path.is_empty() => {
-                let name = format!("{path}/");
-                let file = self.outside.get(&name).ok_or(Errno::ENOENT)?;
-                Ok((attr(&name, file), Vec::new()))
-            }
+            TIER_REMOVE => match self.outside.remove(path) {
+                None if !item.again => Err(Errno::ENOENT),
+                _ => Ok((NO_ATTR, Vec::new())),
+            },
             TIER_REMOVE_DIRECTORY => match self.outside.remove(&format!("{path}/")) {
                 None if !item.again => Err(Errno::ENOENT),
                 _ => Ok((NO_ATTR, Vec::new())),
@@ -285,7 +352,8 @@ impl Bench {
 
     /// Evicts what can go at or below a path; how many files.
     pub fn evict(&mut self, path: &str) -> u64 {
-        let body = self.ask(&TierAsk { what: TIER_EVICT, path: path.as_bytes() }).unwrap();
+        let body =
+            self.ask(&TierAsk { what: TIER_EVICT, shard: 0, path: path.as_bytes() }).unwrap();
         self.settle();
         TierTold::decode(&mut Reader::new(&body)).unwrap().flushed
     }
@@ -296,9 +364,25 @@ impl Bench {
     }
 
     pub fn source(&mut self) -> TierSource {
-        let body = self.ask(&TierAsk { what: TIER_STATUS, path: b"" }).unwrap();
-        let told = TierTold::decode(&mut Reader::new(&body)).unwrap();
+        self.source_at(0)
+    }
+
+    /// What one shard has of the origin.
+    pub fn source_at(&mut self, shard: usize) -> TierSource {
+        let told = self.tier_ask_at(shard, TIER_STATUS);
+        let told = TierTold::decode(&mut Reader::new(&told)).unwrap();
         unpacked(told.sources).unwrap().next().unwrap()
+    }
+
+    /// Asks a shard about all that it has.
+    pub fn tier_ask_at(&mut self, shard: usize, what: u32) -> Vec<u8> {
+        let caller =
+            self.begin_at(shard, SESSION, &TierAsk { what, shard: shard as u32, path: b"" });
+        self.settle();
+        self.work();
+        let (status, body) = self.answer(caller).expect("it is answered");
+        assert_eq!(status, 0);
+        body
     }
 
     /// Of what the keeper is given next the first that is this.

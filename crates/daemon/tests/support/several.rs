@@ -190,15 +190,26 @@ impl Node {
     }
 
     pub fn hand_in(&mut self, caller: Caller, request: Request<'_>, body: &mut [u8]) {
-        let progress = self.shard(0).handle(caller, request, body);
+        self.hand_in_at(0, caller, request, body);
+    }
+
+    /// The same at another shard, as another node's processes do.
+    pub fn hand_in_at(
+        &mut self,
+        shard: usize,
+        caller: Caller,
+        request: Request<'_>,
+        body: &mut [u8],
+    ) {
+        let progress = self.shard(shard).handle(caller, request, body);
         if let Progress::Replied(status, bytes) = progress {
-            let transaction = self.shard(0).batch_transaction();
+            let transaction = self.shard(shard).batch_transaction();
             let done = Completion { caller, status, body: body[..bytes].to_vec().into() };
             self.several.stored.push((caller, transaction, done));
         }
-        self.store_answers(0);
+        self.store_answers(shard);
         if self.several.dice.below(2) == 0 {
-            self.end_batch(0);
+            self.end_batch(shard);
         }
     }
 

@@ -289,13 +289,14 @@ impl Options {
             return Ok(());
         }
         ensure!(
-            self.shards == 1,
-            "--origin is for instances whose daemon has one shard so far: drop --shards"
-        );
-        ensure!(
             self.durability()? != Durability::None,
             "--origin and --durability none contradict each other: what is not written back would \
              be lost with the daemon"
+        );
+        ensure!(
+            self.names()? == Directories::Whole,
+            "--origin and --names spread contradict each other: what is fetched is where its \
+             directory is"
         );
         origins::check(&self.origins, mount)
     }

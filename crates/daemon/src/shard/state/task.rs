@@ -65,6 +65,8 @@ pub(crate) enum Purpose {
     DeadlockSearch(WaitId, u64),
     /// For which of its descriptions here this node stands.
     Proxies(u32),
+    /// What a look at a directory outside has found; the number of the item.
+    Seats(u64),
     /// To be remembered, as asked at this second.
     Remembered(i64),
     /// Nothing: it is only to be done.

@@ -1,14 +1,37 @@
 //! Work for the tier's keeper.
 
+use std::collections::BTreeMap;
+
 use mayfly_object::ObjectId;
-use mayfly_types::{FileId, SessionId};
+use mayfly_types::{Attr, Errno, FileId, SessionId};
 use mayfly_wire::tier;
 
 use crate::{
     api::Caller,
+    maps::HashSet,
     shard::state::{run::Run, task::Task},
-    tier::state::wanted::{At, Change, Wanted},
+    tier::state::wanted::{At, Change, Seen, Wanted},
 };
+
+/// What the keeper has said of an item.
+#[derive(Debug)]
+pub(crate) enum Ending {
+    Done { seen: Seen, bytes: Vec<u8> },
+    Conflict { attr: Attr, copy: Vec<u8> },
+    Failed(Errno),
+}
+
+/// What other nodes say of directories that a look has found, or not found any more.
+#[derive(Debug, Default)]
+pub(crate) struct Found {
+    /// So many questions are not answered.
+    pub(crate) missing: usize,
+    /// New directories whose seats are there, by name.
+    pub(crate) seats: BTreeMap<Vec<u8>, FileId>,
+    /// Those that are gone there, too.
+    pub(crate) gone: HashSet<FileId>,
+    pub(crate) failed: Option<Errno>,
+}
 
 /// The work itself.
 #[derive(Debug, Clone)]
@@ -48,6 +71,10 @@ pub(crate) struct Item {
     pub(crate) touched: Vec<Vec<u8>>,
     /// Of a flush: the file was changed since it was begun.
     pub(crate) rewritten: bool,
+    /// Of a look: what it has found that is other nodes', and what the keeper has said, while they
+    /// are asked.
+    pub(crate) found: Option<Found>,
+    pub(crate) told: Option<Ending>,
 }
 
 impl Item {
@@ -65,7 +92,24 @@ impl Item {
             pieces: Vec::new(),
             touched: Vec::new(),
             rewritten: false,
+            found: None,
+            told: None,
         }
+    }
+
+    /// Of a look: whether the name was changed here since it was begun.
+    pub(crate) fn is_touched(&self, name: &[u8]) -> bool {
+        self.touched.iter().any(|touched| touched == name)
+    }
+
+    /// Of a look: the seat of a new directory, if that is at another shard.
+    pub(crate) fn seat(&self, name: &[u8]) -> Option<FileId> {
+        self.found.as_ref()?.seats.get(name).copied()
+    }
+
+    /// Of a look: whether a directory is gone at the shard of its seat.
+    pub(crate) fn has_unseated(&self, directory: FileId) -> bool {
+        self.found.as_ref().is_some_and(|found| found.gone.contains(&directory))
     }
 
     /// The names that it is about.

@@ -1,7 +1,5 @@
 //! An origin of the instance, and what is counted of it.
 
-use mayfly_types::FileId;
-
 /// What an instance is told of an origin.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Link {
@@ -15,8 +13,8 @@ pub struct Link {
 #[derive(Debug)]
 pub(crate) struct Source {
     pub(crate) read_only: bool,
-    /// The directory that shows it.
-    pub(crate) root: FileId,
+    /// As in [`Link::path`].
+    pub(crate) inside: Vec<u8>,
     /// Files, directories and links that are known.
     pub(crate) files: u64,
     /// Bytes of files that are here.

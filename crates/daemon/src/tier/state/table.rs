@@ -10,6 +10,7 @@ use mayfly_types::{
 
 use super::{
     item::{Item, Work},
+    roots::Roots,
     source::{Note, Source},
     wanted::{At, Wanted},
 };
@@ -56,6 +57,7 @@ pub(crate) struct Stream {
 #[derive(Debug, Default)]
 pub(crate) struct Table {
     pub(crate) sources: Vec<Source>,
+    pub(crate) roots: Roots,
     /// How long what was seen is believed, milliseconds; `None`: for ever.
     pub(crate) valid_ms: Option<u64>,
     /// By number.
@@ -222,7 +224,7 @@ impl Table {
     pub(crate) fn keeper_ended(&mut self, session: SessionId) {
         self.idle.retain(|caller| caller.session != session);
         for (number, item) in &mut self.items {
-            if item.holder == Some(session) {
+            if item.holder == Some(session) && item.told.is_none() {
                 (item.holder, item.again) = (None, true);
                 item.pieces.clear();
                 self.queue.push_back(*number);
