@@ -63,7 +63,10 @@ impl Origin {
     }
 
     /// The same wherever this process works.
-    pub(super) fn absolute(&self) -> Result<Origin> {
+    ///
+    /// # Errors
+    /// When it does not know where it works.
+    pub fn absolute(&self) -> Result<Origin> {
         Ok(Origin { outside: absolute(&self.outside)?, ..self.clone() })
     }
 
