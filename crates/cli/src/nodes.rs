@@ -100,7 +100,7 @@ impl Nodes {
         );
         // Other nodes start elsewhere.
         for origin in &mut instance.options.origins {
-            origin.outside = std::path::absolute(&origin.outside)?;
+            *origin = origin.absolute()?;
         }
         let has_origins = !instance.options.origins.is_empty();
         instance.options.pools = self.pools(&hosts)?;

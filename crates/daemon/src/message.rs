@@ -321,8 +321,16 @@ pub struct Seats {
     pub(crate) path: Vec<u8>,
     pub(crate) parent: FileId,
     pub(crate) layout: Layout,
-    /// Their names and modes, owners and groups.
-    pub(crate) directories: Vec<(Vec<u8>, u32, u32, u32)>,
+    pub(crate) directories: Vec<NewSeat>,
+}
+
+/// One of them.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub(crate) struct NewSeat {
+    pub(crate) name: Vec<u8>,
+    pub(crate) mode: u32,
+    pub(crate) uid: u32,
+    pub(crate) gid: u32,
 }
 
 /// A change of a file of which mounts are to be told.

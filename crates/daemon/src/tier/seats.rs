@@ -19,12 +19,12 @@ use mayfly_meta::{
     key,
     record::{Master, Origin},
 };
-use mayfly_types::{Errno, FileId, FileKind, limits::TIER_SEATS_AT_ONCE};
+use mayfly_types::{Attr, Errno, FileId, FileKind, limits::TIER_SEATS_AT_ONCE};
 use mayfly_wire::tier::{TierEntry, unpacked};
 
 use crate::{
     fault::Outcome,
-    message::{Answer, Question, Seats},
+    message::{Answer, NewSeat, Question, Seats},
     namespace::state::{inode::Ownership, member::unexpected},
     shard::{Shard, state::task::Purpose},
     shards::slots::{ShardId, slot_of_cookie},
@@ -122,10 +122,11 @@ impl Shard {
             questions.extend(some.map(|ids| (shard, Question::Unseat(ids.to_vec()))));
         }
         let layout = self.load_own(directory)?.inode.layout;
-        let mut new: BTreeMap<ShardId, Vec<(Vec<u8>, u32, u32, u32)>> = BTreeMap::new();
+        let mut new: BTreeMap<ShardId, Vec<NewSeat>> = BTreeMap::new();
         for (name, TierEntry { attr, .. }) in found {
             let below = Root { path: joined(&root.path, name), ..root };
-            let directory = (name.to_vec(), attr.mode, attr.uid, attr.gid);
+            let Attr { mode, uid, gid, .. } = attr;
+            let directory = NewSeat { name: name.to_vec(), mode, uid, gid };
             let seat = self.seat_of_path(&below);
             if seat != self.place.shard {
                 new.entry(seat).or_default().push(directory);
@@ -158,7 +159,7 @@ impl Shard {
             (Question::Seats(seats), Answer::Seats(ids))
                 if ids.len() == seats.directories.len() =>
             {
-                let names = seats.directories.iter().map(|directory| directory.0.clone());
+                let names = seats.directories.iter().map(|directory| directory.name.clone());
                 found.seats.extend(names.zip(ids));
             }
             (Question::Unseat(asked), Answer::Seats(stay)) => {
@@ -187,7 +188,7 @@ impl Shard {
         }
         self.check_room()?;
         let mut ids = Vec::with_capacity(seats.directories.len());
-        for (name, mode, uid, gid) in &seats.directories {
+        for NewSeat { name, mode, uid, gid } in &seats.directories {
             let root = Root { source: seats.source, path: joined(&seats.path, name) };
             let owner = Ownership { mode: *mode, uid: *uid, gid: *gid };
             ids.push(match self.tier.roots.find(&root) {

@@ -79,7 +79,10 @@ impl Origin {
     }
 
     /// The same wherever this process works.
-    pub(super) fn absolute(&self) -> Result<Origin> {
+    ///
+    /// # Errors
+    /// When it does not know where it works.
+    pub fn absolute(&self) -> Result<Origin> {
         if self.is_bucket() {
             return Ok(self.clone());
         }
