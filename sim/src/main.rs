@@ -7,6 +7,7 @@ use mayfly_daemon::Directories;
 use mayfly_sim::{
     client::Opening,
     node::Chunks,
+    origin,
     plan::{Plan, Shape},
     shrink::{Part, shrink},
     world::{Options, Report, run},
@@ -84,6 +85,9 @@ struct Arguments {
     /// Clients read and write by themselves what they have leave for, and stand still in between.
     #[arg(long)]
     own: bool,
+    /// One node whose root shows a directory outside, which is slow, fails and is changed by others.
+    #[arg(long, conflicts_with_all = ["bytes", "scraps", "locks", "entries", "submit", "own"])]
+    origin: bool,
     /// Only this part of what the seed says, as printed for a run that failed.
     #[arg(long)]
     part: Option<Part>,
@@ -212,6 +216,27 @@ impl Arguments {
     }
 }
 
+/// Runs seeds of a node that has an origin.
+fn run_origins(seeds: std::ops::Range<u64>, trace: bool) -> ExitCode {
+    let count = seeds.end - seeds.start;
+    let (mut failed, mut jobs, mut items) = (0, 0, 0);
+    for seed in seeds {
+        let outcome = origin::run(seed, origin::Options { trace, bug: None });
+        jobs += outcome.jobs;
+        items += outcome.items;
+        if !outcome.wrong.is_empty() {
+            failed += 1;
+            println!("seed {seed} fails");
+            println!("  repeat: cargo run --release -p mayfly-sim -- --origin --seed {seed}");
+            for wrong in outcome.wrong.iter().take(WRONG_MAX) {
+                println!("  {wrong}");
+            }
+        }
+    }
+    println!("{count} seeds, {failed} failed; {jobs} things done inside, {items} outside");
+    if failed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
 fn main() -> ExitCode {
     let arguments = Arguments::parse();
     if arguments.within && cfg!(panic = "abort") {
@@ -222,6 +247,9 @@ fn main() -> ExitCode {
         Some(seed) => (seed, 1),
         None => (arguments.from, arguments.seeds),
     };
+    if arguments.origin {
+        return run_origins(from..from + count, arguments.trace);
+    }
     let (mut failed, mut answers, mut submitted, mut good, mut undecided) = (0, 0, 0, 0, 0);
     for seed in from..from + count {
         let plan = arguments.plan(seed);
