@@ -1,31 +1,40 @@
 //! Origins in an object store: a prefix in a bucket of a real server of S3, shown as a directory.
 
-use std::{fs, path::PathBuf};
+use std::{fs, ops::Deref};
 
 use anyhow::{Context, Result, ensure};
-use mayfly_testkit::{Instance, Job, Scratch, Turn, binary};
-use serde_json::Value;
+use mayfly_testkit::{Instance, Job, Scratch, Turn};
 
+#[path = "tier/bench.rs"]
+#[allow(dead_code, reason = "each suite uses a part of it")]
+mod bench;
 #[path = "buckets/server.rs"]
 mod server;
 
+use bench::Bench;
 use server::Server;
 
-/// An instance that shows the prefix `run` of the bucket, and what the server keeps of it.
-struct Bench<'a> {
-    scratch: &'a Scratch,
+/// An instance that shows the prefix `run` of the bucket; outside is what the server keeps of it.
+struct Bucket<'a> {
     server: Server,
-    instance: Instance<'a>,
-    objects: PathBuf,
+    bench: Bench<'a>,
 }
 
-impl<'a> Bench<'a> {
+impl<'a> Deref for Bucket<'a> {
+    type Target = Bench<'a>;
+
+    fn deref(&self) -> &Bench<'a> {
+        &self.bench
+    }
+}
+
+impl<'a> Bucket<'a> {
     fn start(
         scratch: &'a Scratch,
         name: &str,
         ending: &str,
         options: &[&str],
-    ) -> Result<Bench<'a>> {
+    ) -> Result<Bucket<'a>> {
         let server = Server::start(scratch)?;
         let objects = scratch.join("s3/data/run");
         fs::create_dir_all(objects.join("sets/a"))?;
@@ -37,33 +46,11 @@ impl<'a> Bench<'a> {
         let origin = format!("s3://data/run{ending}");
         let start = instance.command("start").args(["--origin", &origin]).args(options);
         server.known(start).run_ok()?;
-        Ok(Bench { scratch, server, instance, objects })
-    }
-
-    fn sh(&self, script: &str) -> Result<String> {
-        let script = format!("cd \"$MAYFLY_MOUNT\" && {{ {script}\n}}");
-        let outcome = self.instance.shell("job", &script).run_ok()?;
-        Ok(String::from_utf8_lossy(&outcome.stdout).into_owned())
-    }
-
-    fn expect(&self, script: &str, wanted: &str) -> Result<()> {
-        let got = self.sh(script)?;
-        ensure!(got == wanted, "{script}: {got:?}, not {wanted:?}");
-        Ok(())
-    }
-
-    fn tier(&self, arguments: &[&str]) -> Result<mayfly_testkit::Outcome> {
-        let job = Job::new(self.scratch, "tier", binary::mayfly()?).args(["tier"]).args(arguments);
-        job.args(["--name", self.instance.name()]).run()
-    }
-
-    fn origin(&self, field: &str) -> Result<u64> {
-        let status: Value = serde_json::from_slice(&self.tier(&["status", "--json"])?.stdout)?;
-        status["origins"][0][field].as_u64().with_context(|| format!("no {field}: {status}"))
+        Ok(Bucket { server, bench: Bench { scratch, outside: objects, instance } })
     }
 
     fn object(&self, path: &str) -> Result<Vec<u8>> {
-        fs::read(self.objects.join(path)).with_context(|| format!("object {path}"))
+        fs::read(self.outside.join(path)).with_context(|| format!("object {path}"))
     }
 }
 
@@ -73,7 +60,7 @@ fn a_bucket_is_seen_as_a_tree_whose_bytes_are_fetched_when_they_are_read() -> Re
     let scratch = Scratch::new("tier-bucket-seen")?;
     for ending in [":proj", ":proj,ro"] {
         let name = if ending.ends_with("ro") { "seen-ro" } else { "seen" };
-        let bench = Bench::start(&scratch, name, ending, &[])?;
+        let bench = Bucket::start(&scratch, name, ending, &[])?;
         bench.expect(
             "find proj | LC_ALL=C sort | tr '\\n' ' '",
             "proj proj/sets proj/sets/a proj/sets/a/large proj/small ",
@@ -86,7 +73,7 @@ fn a_bucket_is_seen_as_a_tree_whose_bytes_are_fetched_when_they_are_read() -> Re
         bench.expect("cat proj/small; tail -c 3 proj/sets/a/large | od -An -tu1", &end)?;
         let cached = bench.origin("cached_bytes")?;
         ensure!(cached < 20_000_000, "{cached} bytes are here of a file whose end was read");
-        let job = Job::new(&scratch, "sum", "cksum").args([bench.objects.join("sets/a/large")]);
+        let job = Job::new(&scratch, "sum", "cksum").args([bench.outside.join("sets/a/large")]);
         let said = String::from_utf8(job.run_ok()?.stdout)?;
         let sum = said.rsplit_once(' ').context("cksum names its file")?.0;
         bench.expect("cksum < proj/sets/a/large", &format!("{sum}\n"))?;
@@ -95,10 +82,10 @@ fn a_bucket_is_seen_as_a_tree_whose_bytes_are_fetched_when_they_are_read() -> Re
             bench.expect("touch proj/x 2>&1 | grep -c Read-only", "1\n")?;
         }
         // What somebody else puts there appears, and what is gone goes.
-        fs::write(bench.objects.join("late"), "late\n")?;
-        fs::remove_file(bench.objects.join("small"))?;
+        fs::write(bench.outside.join("late"), "late\n")?;
+        fs::remove_file(bench.outside.join("small"))?;
         bench.expect("sleep 1.2; ls proj; cat proj/late", "late\nsets\nlate\n")?;
-        fs::write(bench.objects.join("late"), "another\n")?;
+        fs::write(bench.outside.join("late"), "another\n")?;
         bench.expect("sleep 1.2; cat proj/late", "another\n")?;
         bench.instance.stop()?;
         drop(bench.server);
@@ -111,13 +98,13 @@ fn a_bucket_is_seen_as_a_tree_whose_bytes_are_fetched_when_they_are_read() -> Re
 fn what_is_written_is_in_the_bucket_after_the_end() -> Result<()> {
     let _turn = Turn::take()?;
     let scratch = Scratch::new("tier-bucket-written")?;
-    let bench = Bench::start(&scratch, "written", "", &[])?;
+    let bench = Bucket::start(&scratch, "written", "", &[])?;
     bench.sh("mkdir -p out/none out/some; printf one > out/one; printf two > out/some/two
          chmod 750 out/one; touch -d '2020-02-03 04:05:06.5' out/one
          head -c 30000000 /dev/zero | tr '\\0' x > out/big
          mv small out/moved; printf more >> sets/a/large; printf gone > gone; rm gone")?;
     ensure!(bench.origin("dirty_files")? > 0);
-    let flushed = bench.tier(&["flush"])?;
+    let flushed = bench.tier(&["flush"])?.run()?;
     ensure!(flushed.code == 0, "{}", String::from_utf8_lossy(&flushed.stderr));
     ensure!(bench.origin("dirty_files")? == 0);
     ensure!(bench.object("out/one")? == b"one" && bench.object("out/some/two")? == b"two");
@@ -125,7 +112,7 @@ fn what_is_written_is_in_the_bucket_after_the_end() -> Result<()> {
     ensure!(bench.object("out/moved")? == b"small\n");
     let large = bench.object("sets/a/large")?;
     ensure!(large.len() == 20_000_004 && large.ends_with(b"more"), "{} bytes", large.len());
-    ensure!(!bench.objects.join("gone").exists() && !bench.objects.join("small").exists());
+    ensure!(!bench.outside.join("gone").exists() && !bench.outside.join("small").exists());
     // What is refused has an errno that programs know.
     bench.expect("ln -s a link 2>&1 | grep -c 'not permitted'", "1\n")?;
     bench.expect("mv sets sets2 && ls sets2/a && ls", "large\nout\nsets2\n")?;
@@ -135,7 +122,8 @@ fn what_is_written_is_in_the_bucket_after_the_end() -> Result<()> {
     let again = Instance::named(&scratch, "again")?;
     let start = again.command("start").args(["--origin", "s3://data/run"]);
     bench.server.known(start).run_ok()?;
-    let bench = Bench { instance: again, ..bench };
+    let Bucket { server, bench } = bench;
+    let bench = Bucket { server, bench: Bench { instance: again, ..bench } };
     bench
         .expect("ls -d out/none out/some; stat -c '%a %.1Y' out/one; cat out/one; ls sets2/a", {
             "out/none\nout/some\n750 1580702706.5\nonelarge\n"
@@ -148,10 +136,10 @@ fn what_is_written_is_in_the_bucket_after_the_end() -> Result<()> {
 fn two_changes_of_an_object_are_both_kept() -> Result<()> {
     let _turn = Turn::take()?;
     let scratch = Scratch::new("tier-bucket-conflict")?;
-    let bench = Bench::start(&scratch, "conflict", "", &[])?;
+    let bench = Bucket::start(&scratch, "conflict", "", &[])?;
     bench.sh("echo ours >> small")?;
-    fs::write(bench.objects.join("small"), "theirs\n")?;
-    let flushed = bench.tier(&["flush"])?;
+    fs::write(bench.outside.join("small"), "theirs\n")?;
+    let flushed = bench.tier(&["flush"])?.run()?;
     let said = String::from_utf8_lossy(&flushed.stderr);
     ensure!(said.contains("small.mayfly-conflict-"), "status {}: {said}", flushed.code);
     ensure!(bench.object("small")? == b"theirs\n");
@@ -163,12 +151,12 @@ fn two_changes_of_an_object_are_both_kept() -> Result<()> {
 fn a_keeper_that_is_killed_while_it_puts_objects_loses_none_and_finds_no_conflict() -> Result<()> {
     let _turn = Turn::take()?;
     let scratch = Scratch::new("tier-bucket-kills")?;
-    let bench = Bench::start(&scratch, "kills", "", &[])?;
+    let bench = Bucket::start(&scratch, "kills", "", &[])?;
     for round in 0..4 {
         bench.sh(&format!("for i in $(seq 60); do echo {round} $i > file-$i; done"))?;
         let kills = bench.instance.beside_kills(|| {
             for _ in 0..20 {
-                let flushed = bench.tier(&["flush"])?;
+                let flushed = bench.tier(&["flush"])?.run()?;
                 if flushed.code == 0 {
                     return Ok(());
                 }

@@ -1,20 +1,21 @@
 //! Origins of instances of several nodes: any node sees the same, each tree is fetched by one of
 //! them, and what all have changed goes back.
 
-use std::{fs, path::Path, thread, time::Duration};
+use std::{fs, ops::Deref, path::Path, thread, time::Duration};
 
 use anyhow::{Context, Result, bail, ensure};
-use mayfly_testkit::{Instance, Job, Scratch, Turn, binary, process};
-use serde_json::Value;
+use mayfly_testkit::{Instance, Job, Scratch, Turn, process};
+
+#[path = "tier/bench.rs"]
+#[allow(dead_code, reason = "each suite uses a part of it")]
+mod bench;
+
+use bench::{Bench, keeper_of, text};
 
 const NODES: usize = 4;
 const TREES: usize = 12;
 /// More than a small file has.
 const LARGE_BYTES: usize = 300_000;
-
-fn text(path: &Path) -> Result<&str> {
-    path.to_str().context("a path of this suite is text")
-}
 
 /// Trees with a small file, a large one, and a directory with one more.
 fn plant(outside: &Path) -> Result<()> {
@@ -28,10 +29,14 @@ fn plant(outside: &Path) -> Result<()> {
     Ok(())
 }
 
-struct Nodes<'a> {
-    scratch: &'a Scratch,
-    instance: Instance<'a>,
-    outside: std::path::PathBuf,
+struct Nodes<'a>(Bench<'a>);
+
+impl<'a> Deref for Nodes<'a> {
+    type Target = Bench<'a>;
+
+    fn deref(&self) -> &Bench<'a> {
+        &self.0
+    }
 }
 
 impl<'a> Nodes<'a> {
@@ -44,7 +49,7 @@ impl<'a> Nodes<'a> {
         let origin = format!("{}:in", text(&outside)?);
         let start = instance.command("start").args(["--nodes", &nodes, "--origin", &origin]);
         start.args(["--mount", text(&mount)?]).args(options).run_ok()?;
-        Ok(Nodes { scratch, instance, outside })
+        Ok(Nodes(Bench { scratch, outside, instance }))
     }
 
     /// What a script prints that works in the directory with the origin, on one node.
@@ -58,21 +63,11 @@ impl<'a> Nodes<'a> {
         Ok(())
     }
 
+    /// What a command of the tier says.
     fn tier(&self, arguments: &[&str]) -> Result<String> {
-        let job = Job::new(self.scratch, "tier", binary::mayfly()?).args(["tier"]).args(arguments);
-        let outcome = job.args(["--name", self.instance.name()]).run_ok()?;
+        let outcome = self.0.tier(arguments)?.run_ok()?;
         let both = [outcome.stdout, outcome.stderr].concat();
         Ok(String::from_utf8_lossy(&both).into_owned())
-    }
-
-    fn origin(&self, field: &str) -> Result<u64> {
-        let status: Value = serde_json::from_str(&self.tier(&["status", "--json"])?)?;
-        status["origins"][0][field].as_u64().with_context(|| format!("no {field}: {status}"))
-    }
-
-    fn outside(&self, path: &str) -> Result<String> {
-        let read = fs::read_to_string(self.outside.join(path));
-        read.with_context(|| format!("{path} outside"))
     }
 
     /// Which nodes have read or written something outside, by their keepers' own counts.
@@ -89,17 +84,6 @@ impl<'a> Nodes<'a> {
         }
         Ok(worked)
     }
-}
-
-fn keeper_of(supervisor: u32) -> Option<u32> {
-    let is_it = |pid: &u32| {
-        let line = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
-        process::parent(*pid) == Some(supervisor)
-            && line.split(|byte| *byte == 0).any(|word| word == b"__tier")
-    };
-    let entries = fs::read_dir("/proc").ok()?;
-    let mut all = entries.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok());
-    all.find(is_it)
 }
 
 const READ_ALL: &str =

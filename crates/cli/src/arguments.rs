@@ -243,8 +243,7 @@ impl Which {
         let own = || {
             let mount = std::env::var_os("MAYFLY_MOUNT")?;
             let name = instances::instance_of(Path::new(&mount))?.name;
-            // One of several nodes on one machine: `name@1`.
-            name.split('@').next().map(str::to_owned)
+            Some(mayfly_deploy::whole_name(&name).to_owned())
         };
         self.name.clone().or_else(own).unwrap_or_else(usual_name)
     }

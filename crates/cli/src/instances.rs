@@ -13,7 +13,7 @@ use anyhow::{Context, Result, bail, ensure};
 use mayfly_deploy::{
     Config, Found, Members, default_run_root,
     nodes::{names_elsewhere, remembered},
-    what_is_left,
+    what_is_left, whole_name,
 };
 
 /// Which node of an instance of several, for commands that do not say it.
@@ -39,9 +39,7 @@ pub(crate) fn names_of_nodes(name: &str) -> Vec<String> {
 
 /// Names of instances on this machine, those of several nodes once.
 pub(crate) fn instances_here() -> BTreeSet<String> {
-    // A node that shares its machine with the first one is called `name@1`.
-    let whole = |name: String| name.split('@').next().unwrap_or_default().to_owned();
-    names().into_iter().map(whole).collect()
+    names().iter().map(|name| whole_name(name).to_owned()).collect()
 }
 
 /// The same, with those that were started from here and are elsewhere.

@@ -3,7 +3,9 @@
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, ensure};
-use mayfly_deploy::{Config, Event, Flushed, evict_tier, flush_tier, path_inside, tier_state};
+use mayfly_deploy::{
+    Config, Event, Flushed, evict_tier, flush_tier, path_inside, tier_state, whole_name,
+};
 
 use crate::{
     arguments::{Tier, TierFlush, TierStatus},
@@ -129,7 +131,7 @@ pub(crate) fn flush_last(config: &Config) -> Result<()> {
 
 /// The same of an instance of several nodes, which nobody can take up again when it has ended.
 fn flush_last_of_many(config: &Config) -> Result<()> {
-    let name = config.name.split('@').next().unwrap_or_default();
+    let name = whole_name(&config.name);
     let goes_on = format!(
         "the instance goes on: `mayfly tier status --name {name}` says what failed, and `mayfly \
          stop --name {name}` tries again; with --discard it ends without them"

@@ -9,27 +9,13 @@ use mayfly_wire::{Ping, SET_MODE};
 use support::{
     Node, SESSION, failed,
     submitting::{
-        OTHER, add, change_as, link_as, make_file_as, move_as, node_on_disk, remove, remove_as,
-        ring_at, submit_create, submit_directory_as, symlink_as, warm_as,
+        OTHER, change_as, link_as, made, make_file_as, move_as, node_on_disk, remove, remove_as,
+        submit_create, submit_directory_as, symlink_as, text, warm_as,
     },
 };
 
 fn links(node: &Node, from: &str, to: &str) -> bool {
     link_as(node, SESSION, (from, to))
-}
-
-/// A file with this text, which is closed.
-fn made(node: &Node, path: &str, text: &[u8]) {
-    let open = submit_create(node, path).unwrap();
-    assert!(text.is_empty() || add(node, open, text));
-    assert!(ring_at(node, SESSION).withdraw(open));
-}
-
-fn text(node: &mut Node, path: &str) -> Vec<u8> {
-    let (open, _) = node.open(path, 0).unwrap();
-    let read = node.read(open, 0, 100).unwrap();
-    node.close(open);
-    read
 }
 
 /// How `git` gives an object its name.

@@ -14,27 +14,13 @@ use mayfly_wire::{Ping, SET_MODE};
 use support::{
     Node, SESSION, failed,
     submitting::{
-        OTHER, add, change_as, make_file_as, mkdir_as, move_as, node_on_disk, remove,
-        remove_directory_as, ring_at, state, submit_create, submit_directory_as, warm_as,
+        OTHER, change_as, made, make_file_as, mkdir_as, move_as, node_on_disk, remove,
+        remove_directory_as, ring_at, state, submit_create, submit_directory_as, text, warm_as,
     },
 };
 
 fn moves(node: &Node, from: &str, to: &str) -> bool {
     move_as(node, SESSION, (from, to), false)
-}
-
-/// A file with this text, which is closed.
-fn made(node: &Node, path: &str, text: &[u8]) {
-    let open = submit_create(node, path).unwrap();
-    assert!(text.is_empty() || add(node, open, text));
-    assert!(ring_at(node, SESSION).withdraw(open));
-}
-
-fn text(node: &mut Node, path: &str) -> Vec<u8> {
-    let (open, _) = node.open(path, 0).unwrap();
-    let read = node.read(open, 0, 100).unwrap();
-    node.close(open);
-    read
 }
 
 #[test]

@@ -375,12 +375,19 @@ pub fn what_is_left(name: &str, run_dir: &Path) -> String {
     format!("the instance {name:?} is dead: {}", what_to_do(name, run_dir))
 }
 
+/// The name of an instance, from that of a node: one that shares its host with another one is
+/// called `name@3`.
+#[must_use]
+pub fn whole_name(name: &str) -> &str {
+    name.split('@').next().unwrap_or(name)
+}
+
 /// What it left, and what to do about that. Data that were to be kept are the user's to decide
 /// about.
 #[must_use]
 pub fn what_to_do(name: &str, run_dir: &Path) -> String {
     let kept = Config::load(run_dir).ok().filter(has_kept_data);
-    let (run_dir, name) = (run_dir.display(), name.split('@').next().unwrap_or(name));
+    let (run_dir, name) = (run_dir.display(), whole_name(name));
     match kept.map(|config| config.data_dir) {
         Some(data) => format!(
             "its data were to be kept, and `mayfly start --reopen {}` takes them up; to give them \

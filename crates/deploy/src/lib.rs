@@ -28,7 +28,7 @@ pub use instance::layouts::{Laid, layout_of, set_layout};
 pub use instance::mount_point::is_seen;
 pub use instance::origins::Origin;
 pub use instance::places::{default_run_root, image_cache};
-pub use instance::{Found, Instance, what_is_left, what_to_do};
+pub use instance::{Found, Instance, what_is_left, what_to_do, whole_name};
 pub use log::{Level, Line, Part, add as add_to_log};
 pub use mayfly_daemon::{LayoutWords, PROTOCOL_VERSION, Pool};
 pub use mayfly_types::{

@@ -24,7 +24,7 @@ use std::{os::unix::ffi::OsStrExt, path::PathBuf, sync::atomic::Ordering::Relaxe
 
 use crate::{
     Config,
-    instance::SOCKET_NAME,
+    instance::{SOCKET_NAME, whole_name},
     processes::proc_stat::ProcStat,
     supervisor::control::{self, View},
 };
@@ -303,7 +303,7 @@ impl Report {
                 "the daemon of {name:?} (process {pid}) does not answer within {} s; \
                  `mayfly logs {} --since 10m` may tell why",
                 self.config.options.deadline_seconds,
-                name.split('@').next().unwrap_or(name)
+                whole_name(name)
             ),
         })
     }

@@ -124,11 +124,7 @@ impl Bucket {
 
     /// The path below the prefix that an object has.
     pub(crate) fn inner<'a>(&self, key: &'a Key) -> Option<&'a str> {
-        let rest = key.as_ref().strip_prefix(self.prefix.as_ref())?;
-        match self.prefix.as_ref().is_empty() {
-            true => Some(rest),
-            false => rest.strip_prefix('/').or_else(|| rest.is_empty().then_some(rest)),
-        }
+        below(&self.prefix, key)
     }
 
     /// What all names here begin with, for people.
@@ -188,44 +184,52 @@ impl Bucket {
         mut turn: impl FnMut(u64) -> Result<(), Problem>,
         is_still: impl Fn() -> Result<(), Problem>,
     ) -> Result<(), Problem> {
-        let attributes = attributes(stat);
-        let options = PutMultipartOptions { attributes, ..PutMultipartOptions::default() };
-        let part = PART_BYTES.max(stat.bytes.div_ceil(PARTS_MAX)) as usize;
+        let read = |bytes: u64| {
+            turn(bytes)?;
+            let mut content = vec![0; bytes as usize];
+            source.read_exact(&mut content).map_err(|error| match error.kind() {
+                std::io::ErrorKind::UnexpectedEof => Problem::Changing,
+                _ => failed("read the file", &error),
+            })?;
+            Ok(content)
+        };
         let sent = |error: &Error| problem("send a part", error);
-        self.runtime.block_on(async {
-            let upload = self.store.put_multipart_opts(key, options).await;
-            let upload = upload.map_err(|error| sent(&error))?;
-            let mut upload = WriteMultipart::new_with_chunk_size(upload, part);
-            let mut left = stat.bytes;
-            let mut read_one = || {
-                let bytes = left.min(part as u64);
-                turn(bytes)?;
-                let mut content = vec![0; bytes as usize];
-                source.read_exact(&mut content).map_err(|error| match error.kind() {
-                    std::io::ErrorKind::UnexpectedEof => Problem::Changing,
-                    _ => failed("read the file", &error),
-                })?;
-                left -= bytes;
-                Ok::<_, Problem>((content, left == 0))
-            };
-            let done = async {
-                loop {
-                    upload.wait_for_capacity(PARTS_AT_ONCE).await.map_err(|error| sent(&error))?;
-                    let (content, is_last) = read_one()?;
-                    upload.put(content.into());
-                    if is_last {
-                        return is_still();
-                    }
-                }
-            };
-            match done.await {
-                Ok(()) => upload.finish().await.map(drop).map_err(|error| sent(&error)),
-                Err(problem) => {
-                    let _ = upload.abort().await;
-                    Err(problem)
-                }
+        let what = (key, attributes(stat), stat.bytes);
+        self.runtime.block_on(self.send_parts(what, read, async || is_still(), sent))
+    }
+
+    /// Puts an object of so many bytes, which `read` hands out, by parts. It is there when `check`
+    /// has been content with what was sent.
+    async fn send_parts<E>(
+        &self,
+        (key, attributes, bytes): (&Key, Attributes, u64),
+        mut read: impl FnMut(u64) -> Result<Vec<u8>, E>,
+        check: impl AsyncFnOnce() -> Result<(), E>,
+        refused: impl Fn(&Error) -> E,
+    ) -> Result<(), E> {
+        let part = PART_BYTES.max(bytes.div_ceil(PARTS_MAX));
+        let options = PutMultipartOptions { attributes, ..PutMultipartOptions::default() };
+        let upload = self.store.put_multipart_opts(key, options).await;
+        let upload = upload.map_err(|error| refused(&error))?;
+        let mut upload = WriteMultipart::new_with_chunk_size(upload, part as usize);
+        let sent = async {
+            let mut left = bytes;
+            while left > 0 {
+                let ready = upload.wait_for_capacity(PARTS_AT_ONCE).await;
+                ready.map_err(|error| refused(&error))?;
+                let count = left.min(part);
+                upload.put(read(count)?.into());
+                left -= count;
             }
-        })
+            check().await
+        };
+        match sent.await {
+            Ok(()) => upload.finish().await.map(drop).map_err(|error| refused(&error)),
+            Err(error) => {
+                let _ = upload.abort().await;
+                Err(error)
+            }
+        }
     }
 
     pub(crate) fn delete(&self, key: &Key) -> Result<(), Problem> {
@@ -280,6 +284,15 @@ impl Bucket {
     }
 }
 
+/// The path that an object has below a key.
+fn below<'a>(key: &Key, object: &'a Key) -> Option<&'a str> {
+    let rest = object.as_ref().strip_prefix(key.as_ref())?;
+    match key.as_ref().is_empty() {
+        true => Some(rest),
+        false => rest.strip_prefix('/').or_else(|| rest.is_empty().then_some(rest)),
+    }
+}
+
 /// What a bucket had when it was listed.
 #[derive(Debug)]
 pub(crate) struct Listing(Mutex<HashMap<Key, Listed>>);
@@ -320,11 +333,12 @@ impl ObjectMetadata {
 }
 
 fn attributes(stat: &Stat) -> Attributes {
-    let (seconds, nanoseconds) = stat.modified;
-    let pairs = [
-        (TIME, format!("{seconds}.{nanoseconds:09}")),
-        (MODE, format!("{:o}", stat.permissions() & 0o777)),
-    ];
+    attributes_of(stat.modified, stat.permissions())
+}
+
+fn attributes_of((seconds, nanoseconds): Moment, mode: u32) -> Attributes {
+    let pairs =
+        [(TIME, format!("{seconds}.{nanoseconds:09}")), (MODE, format!("{:o}", mode & 0o777))];
     pairs.into_iter().map(|(name, value)| (Attribute::Metadata(name.into()), value)).collect()
 }
 

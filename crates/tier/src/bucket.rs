@@ -15,8 +15,7 @@ mod flush;
 use std::{
     collections::HashSet,
     ffi::OsStr,
-    fs::OpenOptions,
-    os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt},
+    os::unix::fs::{FileExt, MetadataExt},
     path::Path,
     sync::{Mutex, PoisonError},
     time::{SystemTime, UNIX_EPOCH},
@@ -34,7 +33,7 @@ use mayfly_wire::{
 };
 
 use crate::{
-    bytes::{create_in, set_times},
+    bytes::{create_object, object_of_chunks, set_times},
     names::{ENTRY_BYTES, was_known},
     outcome::Outcome,
     place::{OWN_PREFIX, io_errno, is_plain, is_same},
@@ -270,9 +269,7 @@ impl Store {
                 }
                 continue;
             }
-            let mut options = OpenOptions::new();
-            options.write(true).create(true).truncate(true).mode(0o700);
-            let to = create_in(&mut options, object).map_err(|error| io_errno(&error))?;
+            let to = create_object(object).map_err(|error| io_errno(&error))?;
             if self.copy(path, &there, &to, 0..there.bytes)? {
                 set_times(&to, attr.atime, attr.mtime)?;
                 let blocks = to.metadata().map_err(|error| io_errno(&error))?.blocks();
@@ -322,13 +319,7 @@ impl Store {
         if !is_same(&item.known, &attr) {
             return Ok(Outcome::of(attr));
         }
-        let mut options = OpenOptions::new();
-        options.write(true).mode(0o700);
-        let to = match item.which {
-            0 => options.open(object),
-            _ => create_in(options.create(true), object),
-        };
-        let to = to.map_err(|error| io_errno(&error))?;
+        let to = object_of_chunks(item, object)?;
         to.write_all_at(&bytes, first.start).map_err(|error| io_errno(&error))?;
         let rest = first.start + bytes.len() as u64..item.end;
         let same = self.copy(path, &there, &to, rest)?;

@@ -8,6 +8,7 @@ use std::{
 };
 
 use mayfly_types::{Attr, Errno, FileKind, Timestamp, limits::INLINE_BYTES_MAX};
+use mayfly_wire::TierItem;
 use rustix::fs::{Mode, OFlags, Timespec, Timestamps, fstat, futimens, openat};
 
 use crate::{
@@ -66,17 +67,25 @@ fn large(file: &mut File, object: &Path, attr: Attr) -> Result<Option<Outcome>, 
     Ok((count == attr.size_bytes).then(|| Outcome::of(Attr { blocks, ..attr })))
 }
 
+/// The object that a part of a file goes to, which is made when the item says so.
+pub(crate) fn object_of_chunks(item: &TierItem<'_>, object: &Path) -> Result<File, Errno> {
+    let mut options = std::fs::OpenOptions::new();
+    options.write(true).mode(0o700);
+    let opened = match item.which {
+        0 => options.open(object),
+        _ => create_in(options.create(true), object),
+    };
+    opened.map_err(|error| io_errno(&error))
+}
+
 /// As the daemon makes one.
-fn create_object(object: &Path) -> std::io::Result<File> {
+pub(crate) fn create_object(object: &Path) -> std::io::Result<File> {
     let mut options = std::fs::OpenOptions::new();
     create_in(options.write(true).create(true).truncate(true).mode(0o700), object)
 }
 
 /// Opens an object with these options, and makes the directory for it if there is none.
-pub(crate) fn create_in(
-    options: &mut std::fs::OpenOptions,
-    object: &Path,
-) -> std::io::Result<File> {
+fn create_in(options: &mut std::fs::OpenOptions, object: &Path) -> std::io::Result<File> {
     match options.open(object) {
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
             let parent = object.parent().ok_or(error)?;

@@ -6,8 +6,8 @@
 
 use std::{
     collections::VecDeque,
-    fs::{File, OpenOptions},
-    os::unix::fs::{FileExt, OpenOptionsExt},
+    fs::File,
+    os::unix::fs::FileExt,
     path::Path,
     sync::{Arc, Mutex, PoisonError},
 };
@@ -17,7 +17,7 @@ use mayfly_wire::TierItem;
 use rustix::fs::{Mode, OFlags, fstat, openat};
 
 use crate::{
-    bytes::{create_in, set_times},
+    bytes::{object_of_chunks, set_times},
     outcome::Outcome,
     place::{Place, attr_at_rest, attr_of, errno, io_errno, is_same},
 };
@@ -81,13 +81,7 @@ pub(crate) fn fetch(
     if !is_same(&item.known, &attr) {
         return Ok(Outcome::of(attr));
     }
-    let mut options = OpenOptions::new();
-    options.write(true).mode(0o700);
-    let to = match item.which {
-        0 => options.open(object),
-        _ => create_in(options.create(true), object),
-    };
-    let to = to.map_err(|error| io_errno(&error))?;
+    let to = object_of_chunks(item, object)?;
     copy(&file, &to, item.start..item.end)?;
     // The object tells of the time while somebody may write it.
     set_times(&to, attr.atime, attr.mtime)?;

@@ -34,7 +34,7 @@ pub(crate) const COPIES_MAX: u32 = 10_000;
 /// A file that was put in the place of a master copy: its number, time and length.
 pub(crate) type Put = (u64, Timestamp, u64);
 
-pub(crate) fn put_of(attr: &Attr) -> Put {
+fn put_of(attr: &Attr) -> Put {
     (attr.id.0, attr.mtime, attr.size_bytes)
 }
 
@@ -96,6 +96,43 @@ pub(crate) fn forget_note(notes: &Path, item: &TierItem<'_>) {
     let _ = std::fs::remove_file(note_of(notes, item));
 }
 
+/// The object whose bytes go back.
+pub(crate) struct Object {
+    pub(crate) file: File,
+    /// So many of its bytes go.
+    pub(crate) limit: u64,
+    /// How long it is.
+    pub(crate) bytes: u64,
+    /// The file's time.
+    pub(crate) mtime: Timestamp,
+    /// It may be mapped.
+    pub(crate) mapped: bool,
+}
+
+impl Object {
+    pub(crate) fn open(item: &TierItem<'_>, path: &Path) -> Result<Object, Errno> {
+        let file = File::open(path).map_err(|error| io_errno(&error))?;
+        let metadata = file.metadata().map_err(|error| io_errno(&error))?;
+        let (limit, mtime) = match item.which {
+            0 => (item.attr.size_bytes, item.attr.mtime),
+            _ => {
+                let nanoseconds = u32::try_from(metadata.mtime_nsec()).unwrap_or(0);
+                (u64::MAX, Timestamp { seconds: metadata.mtime(), nanoseconds })
+            }
+        };
+        let mapped = metadata.mode() & OBJECT_MAPPED != 0;
+        Ok(Object { file, limit, bytes: metadata.len(), mtime, mapped })
+    }
+}
+
+/// Whether the master copy is the known one, or what an earlier flush of the file has put there.
+pub(crate) fn is_expected(item: &TierItem<'_>, there: Option<&Attr>, earlier: Option<Put>) -> bool {
+    there.is_some_and(|there| {
+        is_same(&item.known, there)
+            || there.kind == FileKind::Regular && earlier == Some(put_of(there))
+    })
+}
+
 /// Writes the bytes beside the master copy; what came of it, and whether the object may be mapped.
 fn write_own(own: &Place, item: &TierItem<'_>, objects: &Path) -> Result<(Attr, bool), Errno> {
     let flags =
@@ -107,20 +144,9 @@ fn write_own(own: &Place, item: &TierItem<'_>, objects: &Path) -> Result<(Attr, 
     let copied = if item.other.is_empty() {
         file.write_all(item.bytes)
     } else {
-        let object = File::open(object_path(objects, item.other)?);
-        object.and_then(|object| {
-            let metadata = object.metadata()?;
-            mapped = metadata.mode() & OBJECT_MAPPED != 0;
-            let limit = match item.which {
-                0 => item.attr.size_bytes,
-                _ => {
-                    let nanoseconds = u32::try_from(metadata.mtime_nsec()).unwrap_or(0);
-                    mtime = Timestamp { seconds: metadata.mtime(), nanoseconds };
-                    u64::MAX
-                }
-            };
-            std::io::copy(&mut object.take(limit), &mut file).map(drop)
-        })
+        let object = Object::open(item, &object_path(objects, item.other)?)?;
+        (mapped, mtime) = (object.mapped, object.mtime);
+        std::io::copy(&mut object.file.take(object.limit), &mut file).map(drop)
     };
     copied.map_err(|error| io_errno(&error))?;
     give_away(&file, &item.attr);
@@ -158,11 +184,7 @@ fn put_in_place(
 ) -> Result<Outcome, Errno> {
     let earlier = noted(note);
     let there = place.stat()?.map(|stat| attr_of(&stat));
-    let expected = there.is_some_and(|there| {
-        is_same(&item.known, &there)
-            || there.kind == FileKind::Regular && earlier == Some(put_of(&there))
-    });
-    if !expected {
+    if !is_expected(item, there.as_ref(), earlier) {
         let copy = keep_beside(place, own)?;
         let attr = there.unwrap_or(NO_ATTR);
         return Ok(Outcome { status: TIER_CONFLICT, bytes: copy, ..Outcome::of(attr) });

@@ -116,15 +116,20 @@ impl<'a> Bench<'a> {
     pub(crate) fn keeper(&self) -> Result<u32> {
         let daemon = self.instance.daemon_pid()?;
         let supervisor = process::parent(daemon).context("the daemon has a parent")?;
-        let is_it = |pid: &u32| {
-            let line = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
-            process::parent(*pid) == Some(supervisor)
-                && line.split(|byte| *byte == 0).any(|word| word == b"__tier")
-        };
-        let all = fs::read_dir("/proc")?
-            .filter_map(|entry| entry.ok()?.file_name().to_str()?.parse::<u32>().ok());
-        all.collect::<Vec<_>>().into_iter().find(is_it).context("there is no keeper")
+        keeper_of(supervisor).context("there is no keeper")
     }
+}
+
+/// The process that works outside for a node.
+pub(crate) fn keeper_of(supervisor: u32) -> Option<u32> {
+    let is_it = |pid: &u32| {
+        let line = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+        process::parent(*pid) == Some(supervisor)
+            && line.split(|byte| *byte == 0).any(|word| word == b"__tier")
+    };
+    let entries = fs::read_dir("/proc").ok()?;
+    let mut all = entries.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok());
+    all.find(is_it)
 }
 
 /// So that `mayfly tier …` reads as it is typed.

@@ -317,3 +317,18 @@ pub fn state(node: &Node, open: OpenRef) -> u32 {
         OPEN_FREE
     }
 }
+
+/// A file with this text, which is closed.
+pub fn made(node: &Node, path: &str, text: &[u8]) {
+    let open = submit_create(node, path).unwrap();
+    assert!(text.is_empty() || add(node, open, text));
+    assert!(ring_at(node, SESSION).withdraw(open));
+}
+
+/// What is in a file, up to 100 bytes.
+pub fn text(node: &mut Node, path: &str) -> Vec<u8> {
+    let (open, _) = node.open(path, 0).unwrap();
+    let read = node.read(open, 0, 100).unwrap();
+    node.close(open);
+    read
+}

@@ -8,16 +8,17 @@ use std::{
     hash::{DefaultHasher, Hash, Hasher},
     io::Read,
     ops::Range,
+    path::Path,
 };
 
 use futures_util::{StreamExt, TryStreamExt};
 use nix::errno::Errno;
 use object_store::{
-    Attribute, Attributes, Error, GetOptions, GetRange, GetResult, ObjectMeta, PutMode,
-    PutMultipartOptions, PutOptions, PutPayload, UpdateVersion, WriteMultipart, path::Path as Key,
+    Attribute, Attributes, Error, GetOptions, GetRange, GetResult, ObjectMeta, PutMode, PutOptions,
+    PutPayload, UpdateVersion, path::Path as Key,
 };
 
-use super::{Bucket, MODE, ObjectMetadata, PART_BYTES, PARTS_AT_ONCE, PARTS_MAX, TIME, put_at};
+use super::{Bucket, ObjectMetadata, PART_BYTES, attributes_of, below, put_at};
 use crate::copy::settle::Moment;
 
 /// Objects that are looked at at a time.
@@ -110,13 +111,10 @@ pub struct About {
 
 impl About {
     fn attributes(&self) -> Attributes {
-        let (seconds, nanoseconds) = self.modified;
-        let pairs = [
-            (TIME, format!("{seconds}.{nanoseconds:09}")),
-            (MODE, format!("{:o}", self.mode & 0o777)),
-            (MARK, format!("{:016x}", self.mark)),
-        ];
-        pairs.into_iter().map(|(name, value)| (Attribute::Metadata(name.into()), value)).collect()
+        let mut attributes = attributes_of(self.modified, self.mode);
+        let mark = format!("{:016x}", self.mark);
+        attributes.insert(Attribute::Metadata(MARK.into()), mark.into());
+        attributes
     }
 }
 
@@ -140,13 +138,7 @@ pub enum Child {
 
 impl Bucket {
     fn key_of(&self, path: &str) -> Result<Key, Refused> {
-        let key = match (self.prefix.as_ref(), path) {
-            ("", path) => Key::parse(path),
-            (prefix, "") => Key::parse(prefix),
-            (prefix, path) => Key::parse(format!("{prefix}/{path}")),
-        };
-        // A store may say another name than was meant where a part of it is empty.
-        key.map_err(|_| Refused::of("name an object", Errno::EINVAL))
+        self.key(Path::new(path)).map_err(|_| Refused::of("name an object", Errno::EINVAL))
     }
 
     /// The names right below a path, in no order.
@@ -284,35 +276,10 @@ impl Bucket {
             let content = read(bytes)?;
             return self.runtime.block_on(self.put_if(&key, about, content, expected));
         }
-        let part = PART_BYTES.max(bytes.div_ceil(PARTS_MAX));
-        let doing = "send a part";
-        let options = PutMultipartOptions { attributes: about.attributes(), ..Default::default() };
-        self.runtime.block_on(async {
-            let upload = self.store.put_multipart_opts(&key, options).await;
-            let upload = upload.map_err(|error| Refused::new(doing, &error))?;
-            let mut upload = WriteMultipart::new_with_chunk_size(upload, part as usize);
-            let sent = async {
-                let mut left = bytes;
-                while left > 0 {
-                    let ready = upload.wait_for_capacity(PARTS_AT_ONCE).await;
-                    ready.map_err(|error| Refused::new(doing, &error))?;
-                    let count = left.min(part);
-                    upload.put(read(count)?.into());
-                    left -= count;
-                }
-                self.check_expected(&key, expected).await
-            };
-            match sent.await {
-                Ok(()) => {
-                    let done = upload.finish().await;
-                    done.map(drop).map_err(|error| Refused::new(doing, &error))
-                }
-                Err(refused) => {
-                    let _ = upload.abort().await;
-                    Err(refused)
-                }
-            }
-        })
+        let check = async || self.check_expected(&key, expected).await;
+        let refused = |error: &Error| Refused::new("send a part", error);
+        let what = (&key, about.attributes(), bytes);
+        self.runtime.block_on(self.send_parts(what, read, check, refused))
     }
 
     async fn check_expected(&self, key: &Key, expected: Expected<'_>) -> Result<(), Refused> {
@@ -394,11 +361,7 @@ impl Bucket {
 
 /// The first part of the path that an object has below a key, and whether that goes on.
 fn first_part<'a>(key: &Key, object: &'a Key) -> Option<(&'a str, bool)> {
-    let below = object.as_ref().strip_prefix(key.as_ref())?;
-    let below = match key.as_ref().is_empty() {
-        true => below,
-        false => below.strip_prefix('/')?,
-    };
+    let below = below(key, object)?;
     match below.split_once('/') {
         Some((name, _)) => Some((name, true)),
         None => Some((below, false)).filter(|(name, _)| !name.is_empty()),

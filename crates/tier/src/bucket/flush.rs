@@ -4,15 +4,13 @@
 //! the same, before it is put: a keeper that comes again takes it for what it is.
 
 use std::{
-    fs::File,
     hash::{BuildHasher, RandomState},
     io::Read,
-    os::unix::fs::MetadataExt,
     path::{Path, PathBuf},
 };
 
 use mayfly_stage::Expected;
-use mayfly_types::{Errno, FileKind, OBJECT_MAPPED, Timestamp};
+use mayfly_types::{Errno, Timestamp};
 use mayfly_wire::{
     TierItem,
     tier::{NO_ATTR, TIER_CONFLICT},
@@ -20,9 +18,8 @@ use mayfly_wire::{
 
 use super::{Store, about, joined, parent_of};
 use crate::{
-    flush::{COPIES_MAX, copy_name, note_of, note_put, noted, put_of},
+    flush::{COPIES_MAX, Object, copy_name, is_expected, note_of, note_put, noted},
     outcome::Outcome,
-    place::{io_errno, is_same},
 };
 
 /// What is to be put.
@@ -42,15 +39,8 @@ fn content_of<'a>(
         let mtime = item.attr.mtime;
         return Ok(Content { source: Box::new(item.bytes), bytes, mtime, mapped: false });
     }
-    let file = File::open(object()?).map_err(|error| io_errno(&error))?;
-    let metadata = file.metadata().map_err(|error| io_errno(&error))?;
-    let nanoseconds = u32::try_from(metadata.mtime_nsec()).unwrap_or(0);
-    let (bytes, mtime) = match item.which {
-        0 => (metadata.len().min(item.attr.size_bytes), item.attr.mtime),
-        _ => (metadata.len(), Timestamp { seconds: metadata.mtime(), nanoseconds }),
-    };
-    let mapped = metadata.mode() & OBJECT_MAPPED != 0;
-    Ok(Content { source: Box::new(file), bytes, mtime, mapped })
+    let Object { file, limit, bytes, mtime, mapped } = Object::open(item, &object()?)?;
+    Ok(Content { source: Box::new(file), bytes: bytes.min(limit), mtime, mapped })
 }
 
 impl Store {
@@ -65,10 +55,7 @@ impl Store {
         let earlier = noted(&note);
         let there = self.look(path)?;
         let attr = there.as_ref().map(|there| self.attr_of(there));
-        let expected = attr.is_some_and(|attr| {
-            is_same(&item.known, &attr)
-                || attr.kind == FileKind::Regular && earlier == Some(put_of(&attr))
-        });
+        let expected = is_expected(item, attr.as_ref(), earlier);
         let mark = RandomState::new().hash_one(item.number);
         let mut content = content_of(item, &object)?;
         let about = about(item.attr.mode, content.mtime, mark);

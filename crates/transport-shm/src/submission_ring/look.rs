@@ -82,14 +82,8 @@ impl SubmissionRing {
         is_free && is_still_its()
     }
 
-    /// Whether nothing has the name at the end of this path from the delegated directory. False
+    /// Whether something has the name at the end of this path from the delegated directory; none
     /// when it is to be asked for.
-    #[must_use]
-    pub fn is_absent(&self, given: (&NameTables, u32), path: &[u8]) -> bool {
-        self.is_there(given, path) == Some(false)
-    }
-
-    /// Whether something has that name; none when it is to be asked for.
     #[must_use]
     pub fn is_there(&self, (tables, delegation): (&NameTables, u32), path: &[u8]) -> Option<bool> {
         let (names, count) = (self.names(tables), self.count());
