@@ -17,15 +17,13 @@ use mayfly_wire::TierItem;
 use rustix::fs::{Mode, OFlags, openat};
 
 use crate::{
-    bytes::{object_of_chunks, set_times},
+    bytes::{COPY_BYTES, object_of_chunks, set_times},
     outcome::Outcome,
     place::{Place, attr_at_rest, attr_of_open, errno, io_errno, is_same},
 };
 
 /// Files that stay open.
 const OPEN_MAX: usize = 32;
-/// Bytes that are copied at a time.
-const COPY_BYTES: usize = 1 << 20;
 
 /// Files outside that were read lately, by the daemon's numbers; the latest ones last.
 #[derive(Default)]
