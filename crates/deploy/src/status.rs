@@ -27,6 +27,7 @@ use crate::{
     instance::{SOCKET_NAME, whole_name},
     processes::proc_stat::ProcStat,
     supervisor::control::{self, View},
+    tier::TierSums,
 };
 use activity::{Activity, Usage};
 
@@ -120,6 +121,9 @@ pub struct Counted {
     pub activity: Activity,
     /// What processes did.
     pub work: Work,
+    /// What the node has of origins, if the instance has any.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub tier: Option<TierSums>,
 }
 
 /// The waits of the thread that takes requests, and their ends, since the instance began.
@@ -144,11 +148,12 @@ struct Words {
     waits: Waits,
     activity: Activity,
     work: Work,
+    tier: Option<TierSums>,
     detail: Option<Box<Detail>>,
 }
 
 impl Words {
-    fn of(attached: &Attachment, depth: Depth) -> Words {
+    fn of(config: &Config, attached: &Attachment, depth: Depth) -> Words {
         let node = attached.node;
         let posted = node.submission_rings.iter().map(SubmissionRing::count).map(u64::from).sum();
         let posted_waiting =
@@ -161,7 +166,8 @@ impl Words {
             Depth::Everything => Some(Box::new(work::detail(node, &attached.transport))),
         };
         let work = work::of_node(node);
-        Words { posted, posted_waiting, processes_waiting, waits, activity, work, detail }
+        let tier = TierSums::of(config, attached);
+        Words { posted, posted_waiting, processes_waiting, waits, activity, work, tier, detail }
     }
 }
 
@@ -223,7 +229,7 @@ fn counters(config: &Config, depth: Depth) -> Result<Result<(Counters, Words), E
             Answer::Failed(errno) => Ok(Err(errno)),
             Answer::Escaped(_) => Err(anyhow!("the daemon answers another question")),
         })?;
-    Ok(asked.map(|counters| (counters, Words::of(&attached, depth))))
+    Ok(asked.map(|counters| (counters, Words::of(config, &attached, depth))))
 }
 
 /// Has somebody stopped this process?
@@ -279,6 +285,7 @@ impl Report {
                 waits: words.waits,
                 activity: words.activity,
                 work: words.work,
+                tier: words.tier,
             }),
             detail: words.detail,
             ..Report::without_daemon(config, view, State::Serving)

@@ -1,6 +1,7 @@
 //! The caching tier of a running instance, as people ask for it.
 
 mod prefetch;
+mod sums;
 
 use std::{
     os::unix::ffi::{OsStrExt, OsStringExt},
@@ -29,6 +30,7 @@ const AT_ONCE: usize = 8;
 const _: () = assert!(AT_ONCE < LANES);
 
 pub use prefetch::{Prefetched, prefetch_tier};
+pub(crate) use sums::TierSums;
 
 /// How often what could not be flushed just now is tried again, and the time between.
 const TRIES: u32 = 100;
