@@ -14,17 +14,16 @@ use anyhow::{Result, anyhow};
 use mayfly_fuse::Way;
 use mayfly_metrics::work::{Detail, Work};
 use mayfly_transport::{Answer, Patience, Transport};
-use mayfly_transport_shm::{
-    AttachOptions, Attachment, Earlier, attach, layout::Waiting, submission_ring::SubmissionRing,
-};
+use mayfly_transport_shm::{Attachment, layout::Waiting, submission_ring::SubmissionRing};
 use mayfly_types::Errno;
 use mayfly_wire::{Counters, Status};
 use serde::{Deserialize, Serialize};
-use std::{os::unix::ffi::OsStrExt, path::PathBuf, sync::atomic::Ordering::Relaxed};
+use std::{path::PathBuf, sync::atomic::Ordering::Relaxed};
 
 use crate::{
     Config,
-    instance::{SOCKET_NAME, whole_name},
+    attached::attached,
+    instance::whole_name,
     processes::proc_stat::ProcStat,
     supervisor::control::{self, View},
     tier::TierSums,
@@ -208,16 +207,6 @@ pub fn report_in(config: Config, depth: Depth) -> Result<Report> {
         Err(Errno::EIO) => Ok(Report::without_daemon(config, &view, State::Silent)),
         Err(errno) => Err(anyhow!("the daemon of {:?}: {errno}", config.name)),
     }
-}
-
-/// This process, attached to an instance as any other.
-pub(crate) fn attached(config: &Config) -> Result<Attachment> {
-    let socket = config.run_dir.join(SOCKET_NAME);
-    let socket_path = socket.as_os_str().as_bytes();
-    let options = AttachOptions { socket_path, fd_min: 3, node: None, earlier: Earlier::Ends };
-    attach(&options).map_err(|errno| {
-        anyhow!("cannot attach to {:?} at {}: {errno}", config.name, socket.display())
-    })
 }
 
 /// Asks the daemon.

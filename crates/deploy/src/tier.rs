@@ -23,7 +23,7 @@ use mayfly_wire::{
 };
 use serde::Serialize;
 
-use crate::{Config, Members, status::attached};
+use crate::{Config, Members, attached::attached};
 
 /// Nodes that are asked at the same time: each takes a lane of the session.
 const AT_ONCE: usize = 8;

@@ -225,7 +225,7 @@ mod tests {
             "state": "serving", "used_bytes": 4096, "sessions": 2,
             "activity": {"answers": {"open": 3, "set_attr": 1}, "answers_to_nodes": 7,
                 "held": {"node": {"open": {"count": 3, "seconds": 0.25, "by_time": by_time}}}},
-            "tier": {"files": 4, "reads": {"here": 5, "outside": 1}, "bytes_that_are": {"dirty": 8}},
+            "tier": {"files": 4, "reads": {"outside": 1}, "bytes_that_are": {"dirty": 8}},
             "staging": {"running": 1, "bytes": 10, "files": {"copied": 3}},
             "work": {
                 "operations": {"read": {"itself": 5}},
