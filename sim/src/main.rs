@@ -7,6 +7,7 @@ use mayfly_daemon::Directories;
 use mayfly_sim::{
     client::Opening,
     node::Chunks,
+    origin,
     plan::{Plan, Shape},
     shrink::{Part, shrink},
     world::{Options, Report, run},
@@ -30,9 +31,9 @@ struct Placing {
     outgrowing: bool,
 }
 
-/// Runs the daemons of many nodes in simulation, one run for each seed.
-#[derive(Debug, Parser)]
-struct Arguments {
+/// Which seeds are run.
+#[derive(Debug, Args)]
+struct Runs {
     /// So many seeds.
     #[arg(long, default_value_t = 100)]
     seeds: u64,
@@ -42,6 +43,20 @@ struct Arguments {
     /// This one only.
     #[arg(long)]
     seed: Option<u64>,
+}
+
+impl Runs {
+    fn seeds(&self) -> std::ops::Range<u64> {
+        let (from, count) = self.seed.map_or((self.from, self.seeds), |seed| (seed, 1));
+        from..from + count
+    }
+}
+
+/// Runs the daemons of many nodes in simulation, one run for each seed.
+#[derive(Debug, Parser)]
+struct Arguments {
+    #[command(flatten)]
+    runs: Runs,
     /// Nodes of every run; otherwise as the seed says.
     #[arg(long)]
     nodes: Option<u32>,
@@ -84,6 +99,9 @@ struct Arguments {
     /// Clients read and write by themselves what they have leave for, and stand still in between.
     #[arg(long)]
     own: bool,
+    /// A node whose root shows a directory outside that is slow, fails and is changed by others.
+    #[arg(long, conflicts_with_all = ["bytes", "scraps", "locks", "entries", "submit", "own"])]
+    origin: bool,
     /// Only this part of what the seed says, as printed for a run that failed.
     #[arg(long)]
     part: Option<Part>,
@@ -212,18 +230,40 @@ impl Arguments {
     }
 }
 
+/// Runs seeds of a node that has an origin.
+fn run_origins(seeds: std::ops::Range<u64>, trace: bool) -> ExitCode {
+    let count = seeds.end - seeds.start;
+    let (mut failed, mut jobs, mut items) = (0, 0, 0);
+    for seed in seeds {
+        let outcome = origin::run(seed, origin::Options { trace, bug: None });
+        jobs += outcome.jobs;
+        items += outcome.items;
+        if !outcome.wrong.is_empty() {
+            failed += 1;
+            println!("seed {seed} fails");
+            println!("  repeat: cargo run --release -p mayfly-sim -- --origin --seed {seed}");
+            for wrong in outcome.wrong.iter().take(WRONG_MAX) {
+                println!("  {wrong}");
+            }
+        }
+    }
+    println!("{count} seeds, {failed} failed; {jobs} things done inside, {items} outside");
+    if failed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
 fn main() -> ExitCode {
     let arguments = Arguments::parse();
     if arguments.within && cfg!(panic = "abort") {
         eprintln!("this program cannot let daemons die within a turn: build it by --profile sim");
         return ExitCode::FAILURE;
     }
-    let (from, count) = match arguments.seed {
-        Some(seed) => (seed, 1),
-        None => (arguments.from, arguments.seeds),
-    };
+    let seeds = arguments.runs.seeds();
+    if arguments.origin {
+        return run_origins(seeds, arguments.trace);
+    }
     let (mut failed, mut answers, mut submitted, mut good, mut undecided) = (0, 0, 0, 0, 0);
-    for seed in from..from + count {
+    let count = seeds.end - seeds.start;
+    for seed in seeds {
         let plan = arguments.plan(seed);
         let report = arguments.run(&plan, arguments.trace);
         answers += report.answers;
