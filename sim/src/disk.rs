@@ -111,11 +111,20 @@ impl Disk {
     /// # Errors
     /// What the disk says.
     pub fn fill_of_process(&self, id: ObjectId, bytes: &[u8]) -> Result<(), Errno> {
-        if self.full.load(Relaxed) || self.failing.load(Relaxed) {
-            return Err(Errno::ENOSPC);
-        }
+        self.check_room()?;
         let _removed = self.objects.remove(id);
         self.objects.create(id, bytes)
+    }
+
+    /// A process can write to an object that it has open.
+    ///
+    /// # Errors
+    /// ENOSPC.
+    pub fn check_room(&self) -> Result<(), Errno> {
+        match self.full.load(Relaxed) || self.failing.load(Relaxed) {
+            true => Err(Errno::ENOSPC),
+            false => Ok(()),
+        }
     }
 
     /// It removes it again.

@@ -230,25 +230,61 @@ impl Arguments {
     }
 }
 
-/// Runs seeds of a node that has an origin.
-fn run_origins(seeds: std::ops::Range<u64>, trace: bool) -> ExitCode {
-    let count = seeds.end - seeds.start;
-    let (mut failed, mut jobs, mut items) = (0, 0, 0);
-    for seed in seeds {
-        let outcome = origin::run(seed, origin::Options { trace, bug: None });
-        jobs += outcome.jobs;
-        items += outcome.items;
-        if !outcome.wrong.is_empty() {
-            failed += 1;
-            println!("seed {seed} fails");
-            println!("  repeat: cargo run --release -p mayfly-sim -- --origin --seed {seed}");
-            for wrong in outcome.wrong.iter().take(WRONG_MAX) {
-                println!("  {wrong}");
+impl Arguments {
+    /// Runs seeds of nodes that have an origin.
+    fn run_origins(&self) -> ExitCode {
+        let seeds = self.runs.seeds();
+        let count = seeds.end - seeds.start;
+        let (mut failed, mut jobs, mut items, mut conflicts) = (0, 0, 0, 0);
+        for seed in seeds {
+            let whole = origin::Plan::draw(seed, self.nodes);
+            let plan = self.part.as_ref().map_or_else(|| whole.clone(), |part| part.of(&whole));
+            let options = origin::Options { trace: self.trace, bug: None };
+            let outcome = origin::run(&plan, options);
+            jobs += outcome.jobs;
+            items += outcome.items;
+            conflicts += outcome.conflicts;
+            if !outcome.wrong.is_empty() {
+                failed += 1;
+                self.tell_of_origin(&plan, outcome);
             }
         }
+        println!(
+            "{count} seeds, {failed} failed; {jobs} things done inside, {items} outside, \
+             {conflicts} copies"
+        );
+        if failed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
     }
-    println!("{count} seeds, {failed} failed; {jobs} things done inside, {items} outside");
-    if failed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+
+    fn tell_of_origin(&self, plan: &origin::Plan, mut outcome: origin::Outcome) {
+        let seed = plan.seed;
+        println!("seed {seed} fails: {} nodes of {} shards", plan.nodes, plan.shards);
+        let nodes = self.nodes.map_or_else(String::new, |nodes| format!(" --nodes {nodes}"));
+        let mut command =
+            format!("cargo run --release -p mayfly-sim -- --origin{nodes} --seed {seed}");
+        if !self.no_shrink && self.part.is_none() {
+            let kind = origin_kind(&outcome);
+            let run = |plan: &origin::Plan| origin::run(plan, origin::Options::default());
+            let part = shrink(plan, |plan| {
+                let smaller = run(plan);
+                !smaller.wrong.is_empty() && origin_kind(&smaller) == kind
+            });
+            outcome = run(&part.of(plan));
+            command = format!("{command} --part {part}");
+        }
+        println!("  repeat: {command}");
+        for wrong in outcome.wrong.iter().take(WRONG_MAX) {
+            println!("  {wrong}");
+        }
+    }
+}
+
+/// What is wrong, without what is in one run only.
+fn origin_kind(outcome: &origin::Outcome) -> String {
+    let first = outcome.wrong.first().map_or("", String::as_str);
+    let words = first.split_once(": ").map_or(first, |(_, words)| words).split_whitespace();
+    let plain = |word: &&str| word.chars().all(|letter| letter.is_ascii_alphabetic());
+    words.filter(plain).collect::<Vec<_>>().join(" ")
 }
 
 fn main() -> ExitCode {
@@ -257,10 +293,10 @@ fn main() -> ExitCode {
         eprintln!("this program cannot let daemons die within a turn: build it by --profile sim");
         return ExitCode::FAILURE;
     }
-    let seeds = arguments.runs.seeds();
     if arguments.origin {
-        return run_origins(seeds, arguments.trace);
+        return arguments.run_origins();
     }
+    let seeds = arguments.runs.seeds();
     let (mut failed, mut answers, mut submitted, mut good, mut undecided) = (0, 0, 0, 0, 0);
     let count = seeds.end - seeds.start;
     for seed in seeds {

@@ -2,13 +2,15 @@
 
 use std::collections::VecDeque;
 
-use mayfly_types::{Errno, FileId, OpenRef, limits::LANES};
+use mayfly_types::{Attr, Errno, FileId, OpenRef, Timestamp, limits::LANES};
 use mayfly_wire::{
     Close, Data, List, Listing, MakeDirectory, Open, OpenReply, Read, Reader, Rename, Request,
-    TierAsk, TierTold, Unlink, WALK_EMPTY, Walk, Wire, Write, listing,
+    SET_MODE, SetAttr, Stat, Target, TierAsk, TierTold, Unlink, WALK_EMPTY, Walk, Wire, Write,
+    listing,
+    tier::{TierSource, unpacked},
 };
 
-use super::{Content, bytes_of, content_of, external::External};
+use super::{Content, MARK_BYTES, bytes_of, content_of, external::External};
 use crate::{lanes::Lanes, node::Node};
 
 const O_WRONLY: u32 = 1;
@@ -23,12 +25,21 @@ const PAGE_BYTES: u32 = 2000;
 /// Something that a program does.
 #[derive(Debug, Clone)]
 pub enum Job {
-    /// A file is read as a whole; `owned` when nobody else inside changes it.
+    /// A file is read as a whole.
     Read {
         /// Where it is.
         path: String,
         /// Only the program that reads it changes it inside.
         owned: bool,
+    },
+    /// Some marks of a file are read that nobody changes inside.
+    ReadPart {
+        /// Where it is.
+        path: String,
+        /// From this one on.
+        at: u32,
+        /// So many.
+        count: u32,
     },
     /// It is emptied, or made, and written.
     Write {
@@ -43,6 +54,8 @@ pub enum Job {
         path: String,
         /// What is added.
         mark: u32,
+        /// It is made if it is not there.
+        makes: bool,
     },
     /// It is removed.
     Unlink {
@@ -56,9 +69,21 @@ pub enum Job {
         /// Where it will be.
         to: String,
     },
+    /// It gets another mode.
+    SetMode {
+        /// Where it is.
+        path: String,
+        /// Which.
+        mode: u32,
+    },
     /// A directory is made.
     MakeDirectory {
         /// Where it will be.
+        path: String,
+    },
+    /// A directory is removed.
+    RemoveDirectory {
+        /// Where it is.
         path: String,
     },
     /// A directory is listed.
@@ -66,11 +91,39 @@ pub enum Job {
         /// Where it is.
         path: String,
     },
+    /// Attributes are looked at.
+    Stat {
+        /// Of what.
+        path: String,
+    },
     /// The tier is asked for something.
     Ask {
         /// `TIER_*`.
         what: u32,
+        /// At which of all shards.
+        shard: u32,
     },
+}
+
+impl Job {
+    /// Names that it changes.
+    #[must_use]
+    pub fn changes(&self) -> Vec<&str> {
+        match self {
+            Job::Write { path, .. }
+            | Job::Append { path, .. }
+            | Job::Unlink { path }
+            | Job::SetMode { path, .. }
+            | Job::MakeDirectory { path }
+            | Job::RemoveDirectory { path } => vec![path],
+            Job::Move { from, to } => vec![from, to],
+            Job::Read { .. }
+            | Job::ReadPart { .. }
+            | Job::List { .. }
+            | Job::Stat { .. }
+            | Job::Ask { .. } => Vec::new(),
+        }
+    }
 }
 
 /// What has become of the last job.
@@ -82,12 +135,16 @@ pub enum Heard {
     Names(Vec<String>),
     /// What a file contains.
     Content(Content),
-    /// What could not be flushed, and what is to be asked for again.
+    /// Mode and length.
+    Attr(u32, u64),
+    /// What a flush has come to.
     Told {
         /// Files that could not be flushed.
         failed: u64,
         /// Files to be asked for again.
         left: u64,
+        /// Files that are dirty.
+        dirty: u64,
     },
     /// An error.
     Failed(Errno),
@@ -117,6 +174,8 @@ struct Doing {
 /// A program.
 #[derive(Debug)]
 pub struct Client {
+    /// The number of its node.
+    pub node: usize,
     session: Option<(u32, Lanes)>,
     /// What it is to do, each after a pause, nanoseconds.
     pub jobs: VecDeque<(u64, Job)>,
@@ -141,32 +200,55 @@ fn decode<'a, T: Wire<'a>>(body: &'a [u8]) -> T {
 
 fn request_of<'a>(job: &'a Job) -> Request<'a> {
     match job {
-        Job::Read { path, .. } => open(path, 0),
+        Job::Read { path, .. } | Job::ReadPart { path, .. } => open(path, 0),
         Job::Write { path, .. } => open(path, O_WRONLY | O_CREAT | O_TRUNC),
-        Job::Append { path, .. } => open(path, O_WRONLY),
+        Job::Append { path, makes: true, .. } => open(path, O_WRONLY | O_CREAT),
+        Job::Append { path, makes: false, .. } => open(path, O_WRONLY),
         Job::Unlink { path } => Request::Unlink(Unlink { walk: walk(path), directory: false }),
         Job::Move { from, to } => {
             Request::Rename(Rename { from: walk(from), to: walk(to), flags: 0 })
         }
+        Job::SetMode { path, mode } => Request::SetAttr(SetAttr {
+            target: Target::Path(walk(path)),
+            which: SET_MODE,
+            mode: *mode,
+            uid: 0,
+            gid: 0,
+            size_bytes: 0,
+            atime: Timestamp::default(),
+            mtime: Timestamp::default(),
+        }),
         Job::MakeDirectory { path } => {
             Request::MakeDirectory(MakeDirectory { walk: walk(path), mode: 0o755, uid: 1, gid: 1 })
         }
+        Job::RemoveDirectory { path } => {
+            Request::Unlink(Unlink { walk: walk(path), directory: true })
+        }
         Job::List { path } => open(path, O_DIRECTORY),
-        Job::Ask { what } => Request::TierAsk(TierAsk { what: *what, shard: 0, path: b"" }),
+        Job::Stat { path } => Request::Stat(Stat { target: Target::Path(walk(path)) }),
+        Job::Ask { what, shard } => {
+            Request::TierAsk(TierAsk { what: *what, shard: *shard, path: b"" })
+        }
     }
 }
 
 impl Client {
     /// One that does these things.
     #[must_use]
-    pub fn new(jobs: VecDeque<(u64, Job)>) -> Client {
-        Client { session: None, jobs, doing: None, heard: None, life: 0 }
+    pub fn new(node: usize, jobs: VecDeque<(u64, Job)>) -> Client {
+        Client { node, session: None, jobs, doing: None, heard: None, life: 0 }
     }
 
     /// Whether everything is done.
     #[must_use]
     pub fn is_done(&self) -> bool {
         self.jobs.is_empty() && self.doing.is_none()
+    }
+
+    /// What is under way, if there is something.
+    #[must_use]
+    pub fn tell(&self) -> Option<String> {
+        self.doing.as_ref().map(|doing| format!("{:?} since {}", doing.job, doing.since_ns))
     }
 
     /// Whether something is under way.
@@ -195,16 +277,18 @@ impl Client {
         let Some((_, job)) = self.jobs.pop_front() else { return };
         let judge = &mut external.judge;
         match &job {
-            // Emptying it is what may succeed first.
-            Job::Write { path, .. } | Job::Unlink { path } => judge.supersede(path),
-            Job::Append { path, mark } => judge.begin_write(path, *mark, false),
+            Job::Write { path, .. } => judge.begin_emptying(path),
+            Job::Unlink { path } => judge.supersede(path),
+            Job::Append { path, mark, .. } => judge.begin_write(path, *mark, false),
             Job::Move { from, to } => judge.begin_move(from, to),
             _ => {}
         }
         let stage = match &job {
-            Job::Read { .. } | Job::Write { .. } | Job::Append { .. } | Job::List { .. } => {
-                Stage::Opening
-            }
+            Job::Read { .. }
+            | Job::ReadPart { .. }
+            | Job::Write { .. }
+            | Job::Append { .. }
+            | Job::List { .. } => Stage::Opening,
             _ => Stage::Plain,
         };
         let since_ns = judge.now_ns;
@@ -230,6 +314,9 @@ impl Client {
         let Some(doing) = self.doing.take() else { return false };
         if status != 0 {
             let errno = Errno::from_raw(status as i32).unwrap_or(Errno::EIO);
+            if !matches!(doing.stage, Stage::Closing(_)) {
+                external.judge.failed(&doing.job, doing.since_ns, errno);
+            }
             return self.close(node, doing, Heard::Failed(errno));
         }
         self.take(node, external, doing, &body)
@@ -270,7 +357,7 @@ impl Client {
                 }
                 self.close(node, doing, Heard::Done)
             }
-            Stage::Paging(names) => self.took_page(node, doing, names, body),
+            Stage::Paging(names) => self.took_page((node, external), doing, names, body),
             Stage::Closing(heard) => {
                 self.heard = Some(heard);
                 true
@@ -282,8 +369,14 @@ impl Client {
                         Heard::Done
                     }
                     Job::Ask { .. } => {
-                        let TierTold { failed, left, .. } = decode(body);
-                        Heard::Told { failed, left }
+                        let TierTold { failed, left, sources, .. } = decode(body);
+                        let sources = unpacked::<TierSource>(sources).into_iter().flatten();
+                        let dirty = sources.map(|source| source.dirty_files).sum();
+                        Heard::Told { failed, left, dirty }
+                    }
+                    Job::Stat { .. } => {
+                        let attr = decode::<Attr>(body);
+                        Heard::Attr(attr.mode & 0o7777, attr.size_bytes)
                     }
                     _ => Heard::Done,
                 });
@@ -298,6 +391,11 @@ impl Client {
             Job::Read { .. } => {
                 doing.stage = Stage::Reading;
                 Request::Read(Read { open, offset: 0, count: READ_BYTES })
+            }
+            Job::ReadPart { at, count, .. } => {
+                doing.stage = Stage::Reading;
+                let offset = u64::from(*at) * MARK_BYTES as u64;
+                Request::Read(Read { open, offset, count: count * MARK_BYTES as u32 })
             }
             Job::List { .. } => {
                 doing.stage = Stage::Paging(Vec::new());
@@ -329,23 +427,30 @@ impl Client {
         let bytes = decode::<Data<'_>>(body).bytes;
         doing.bytes.extend_from_slice(bytes);
         let Some(open) = doing.open else { return true };
+        let in_part = matches!(doing.job, Job::ReadPart { .. });
         // Where it ends is not looked at again: it may be another file by then.
-        if bytes.len() == READ_BYTES as usize {
+        if bytes.len() == READ_BYTES as usize && !in_part {
             let offset = doing.bytes.len() as u64;
             doing.stage = Stage::Reading;
             self.ask(node, doing, &Request::Read(Read { open, offset, count: READ_BYTES }));
             return false;
         }
-        let Job::Read { path, owned } = doing.job.clone() else { return true };
-        let content = content_of(&doing.bytes);
-        let heard = match content {
+        let judge = &mut external.judge;
+        let heard = match content_of(&doing.bytes) {
             Some(content) => {
-                external.judge.read(&path, doing.since_ns, &content, owned);
+                match &doing.job {
+                    Job::ReadPart { path, at, .. } => {
+                        judge.read_part(path, doing.since_ns, *at as usize, &content);
+                    }
+                    Job::Read { path, owned } => {
+                        judge.read(path, doing.since_ns, &content, *owned);
+                    }
+                    _ => {}
+                }
                 Heard::Content(content)
             }
             None => {
-                let why = format!("{path} was read with a mark that is not whole");
-                external.judge.wrong.push(why);
+                judge.say(format!("{:?} has found a mark that is not whole", doing.job));
                 Heard::Done
             }
         };
@@ -354,7 +459,7 @@ impl Client {
 
     fn took_page(
         &mut self,
-        node: &Node,
+        (node, external): (&Node, &mut External),
         mut doing: Doing,
         mut names: Vec<String>,
         body: &[u8],
@@ -368,6 +473,9 @@ impl Client {
         let (Some(cookie), Some(open)) = (last, doing.open) else {
             names.retain(|name| name != "." && name != "..");
             names.sort_unstable();
+            if let Job::List { path } = &doing.job {
+                external.judge.listed(path, doing.since_ns, &names);
+            }
             return self.close(node, doing, Heard::Names(names));
         };
         doing.stage = Stage::Paging(names);

@@ -1,25 +1,18 @@
-//! A directory outside, in memory: what a keeper finds and changes there, and what others do.
+//! A directory outside, in memory: what others do there, and what keepers find and change.
 
-use std::collections::BTreeMap;
+mod perform;
 
-use mayfly_object::{ObjectId, ObjectStore};
-use mayfly_types::{Attr, Errno, FileId, FileKind, Timestamp, limits::INLINE_BYTES_MAX};
-use mayfly_wire::{
-    SET_MODE, SET_MTIME, SET_MTIME_NOW, TierItem,
-    tier::{
-        NO_ATTR, TIER_CHECK, TIER_CHUNKS, TIER_CONFLICT, TIER_CREATE, TIER_FETCH, TIER_FLUSH,
-        TIER_LOOK, TIER_MAKE_DIRECTORY, TIER_REMOVE, TIER_REMOVE_DIRECTORY, TIER_RENAME,
-        TIER_SET_ATTR, TierEntry, pack,
-    },
+use std::collections::{BTreeMap, BTreeSet};
+
+use mayfly_types::{Attr, Errno, FileId, FileKind, Timestamp};
+pub use perform::{Done, Glimpse, undo};
+
+use super::{
+    Bug, Content, bytes_of, content_of,
+    judge::{Judge, There},
+    parent_of,
+    plan::Act,
 };
-
-use super::{Bug, Content, bytes_of, content_of, judge::Judge};
-use crate::disk::Disk;
-
-/// What one entry takes besides its name, bytes.
-const ENTRY_BYTES: usize = 256;
-/// Room for the listing of a directory of these runs, bytes.
-const LISTING_BYTES: usize = 64 << 10;
 
 #[derive(Debug, Clone, Default)]
 struct Entry {
@@ -29,35 +22,23 @@ struct Entry {
     mode: u32,
     mtime: Timestamp,
     ctime: Timestamp,
+    /// When others have put it there or changed it last, nanoseconds.
+    by_others_ns: Option<u64>,
 }
 
-/// What came of an item.
-#[derive(Debug)]
-pub struct Done {
-    /// 0, or `TIER_CONFLICT`.
-    pub status: u32,
-    /// See `TierDone::same`.
-    pub same: bool,
-    /// See `TierDone::attr`.
-    pub attr: Attr,
-    /// See `TierDone::bytes`.
-    pub bytes: Vec<u8>,
-}
+/// Which file a flush was about to put: its number, time and length.
+type Put = (u64, Timestamp, u64);
 
-impl Done {
-    fn of(attr: Attr) -> Done {
-        Done { status: 0, same: false, attr, bytes: Vec::new() }
-    }
-}
-
-/// The directory, and what outlives the keeper.
+/// The directory, and what outlives keepers.
 #[derive(Debug, Default)]
 pub struct External {
     entries: BTreeMap<String, Entry>,
     last_number: u64,
     ticks: u64,
-    /// Which file a flush was about to put, by the daemon's numbers.
-    notes: BTreeMap<u64, (u64, Timestamp, u64)>,
+    /// By the node and the daemon's number of the file.
+    notes: BTreeMap<(usize, u64), Put>,
+    /// Paths at which others have changed something.
+    touched: BTreeSet<String>,
     /// A bug that is put in.
     pub bug: Option<Bug>,
     flushes: u64,
@@ -65,13 +46,13 @@ pub struct External {
     pub judge: Judge,
 }
 
-fn parent_of(path: &str) -> &str {
-    path.rsplit_once('/').map_or("", |(parent, _)| parent)
-}
-
 fn is_same(known: &Attr, now: &Attr) -> bool {
     let sized = now.kind != FileKind::Regular || known.size_bytes == now.size_bytes;
     known.kind == now.kind && sized && known.mtime == now.mtime && known.ctime == now.ctime
+}
+
+fn is_below(path: &str, directory: &str) -> bool {
+    path.strip_prefix(directory).is_some_and(|rest| rest.starts_with('/'))
 }
 
 impl Entry {
@@ -92,15 +73,22 @@ impl Entry {
             btime: self.ctime,
         }
     }
+
+    fn there(&self) -> There {
+        match self.is_directory {
+            true => There::Directory,
+            false => There::File(content_of(&self.bytes).unwrap_or_default()),
+        }
+    }
 }
 
 impl External {
     /// With nothing in it.
     #[must_use]
-    pub fn new() -> External {
-        let mut external = External::default();
+    pub fn new(bug: Option<Bug>) -> External {
+        let mut external = External { bug, ..External::default() };
         let entry = Entry { is_directory: true, mode: 0o755, ..external.fresh() };
-        external.entries.insert(String::new(), entry);
+        external.insert("", entry);
         external
     }
 
@@ -129,9 +117,8 @@ impl External {
     }
 
     fn tell(&mut self, path: &str) {
-        let there = self.entries.get(path).filter(|entry| !entry.is_directory);
-        let content = there.map(|entry| content_of(&entry.bytes).unwrap_or_default());
-        self.judge.external_is(path, content);
+        let there = self.entries.get(path).map_or(There::Nothing, Entry::there);
+        self.judge.is_there(path, there);
     }
 
     fn insert(&mut self, path: &str, entry: Entry) {
@@ -147,45 +134,153 @@ impl External {
         Some(entry)
     }
 
-    /// Somebody else writes a file: a new one, or in place of the old one.
-    pub fn write(&mut self, path: &str, content: &[u32], in_place: bool) {
-        if !self.entries.contains_key(parent_of(path)) {
-            return;
+    fn is_directory(&self, path: &str) -> bool {
+        self.entries.get(path).is_some_and(|entry| entry.is_directory)
+    }
+
+    fn below(&self, directory: &str) -> Vec<String> {
+        self.entries.keys().filter(|path| is_below(path, directory)).cloned().collect()
+    }
+
+    /// Others do something, if that is possible. True when it was.
+    pub fn act(&mut self, act: &Act) -> bool {
+        let did = match act {
+            Act::Write { path, first, count, in_place } => {
+                let content: Content = (*first..*first + *count).collect();
+                self.write(path, &content, *in_place)
+            }
+            Act::Remove(path) => !self.is_directory(path) && self.take(path).is_some(),
+            Act::MakeDirectory(path) => self.make_directory(path),
+            Act::RemoveTree(path) => self.remove_tree(path),
+            Act::Rename(from, to) => self.move_entry(from, to),
+            Act::SetMode(path, mode) => self.set_mode(path, *mode),
+        };
+        if did {
+            match act {
+                Act::Rename(from, to) => {
+                    self.note_touched(from);
+                    self.note_touched(to);
+                    if let Some(entry) = self.entries.get_mut(to) {
+                        entry.by_others_ns = Some(self.judge.now_ns);
+                    }
+                }
+                Act::Write { path, .. }
+                | Act::Remove(path)
+                | Act::MakeDirectory(path)
+                | Act::RemoveTree(path)
+                | Act::SetMode(path, _) => self.note_touched(path),
+            }
         }
-        let fresh = self.fresh();
+        did
+    }
+
+    fn note_touched(&mut self, path: &str) {
+        self.touched.insert(path.to_owned());
+    }
+
+    /// Whether others have changed what is at the path, or above it.
+    fn is_touched(&self, path: &str) -> bool {
+        self.touched.iter().any(|touched| touched == path || is_below(path, touched))
+    }
+
+    fn write(&mut self, path: &str, content: &[u32], in_place: bool) -> bool {
+        if !self.is_directory(parent_of(path)) {
+            return false;
+        }
+        let by_others_ns = Some(self.judge.now_ns);
+        let fresh = Entry { by_others_ns, ..self.fresh() };
         match self.entries.get_mut(path) {
-            Some(entry) if entry.is_directory => {}
+            Some(entry) if entry.is_directory => return false,
             Some(entry) if in_place => {
                 entry.bytes = bytes_of(content);
                 (entry.mtime, entry.ctime) = (fresh.mtime, fresh.ctime);
+                entry.by_others_ns = by_others_ns;
                 self.tell(path);
             }
             _ => self.insert(path, Entry { bytes: bytes_of(content), ..fresh }),
         }
+        true
     }
 
-    /// Somebody else makes a directory.
-    pub fn make_directory(&mut self, path: &str) {
-        if !self.entries.contains_key(path) {
-            let entry = Entry { is_directory: true, mode: 0o755, ..self.fresh() };
-            self.insert(path, entry);
+    /// A directory is made, unless there is something.
+    pub fn make_directory(&mut self, path: &str) -> bool {
+        if self.entries.contains_key(path) || !self.is_directory(parent_of(path)) {
+            return false;
+        }
+        let entry = Entry { is_directory: true, mode: 0o755, ..self.fresh() };
+        self.insert(path, entry);
+        true
+    }
+
+    fn remove_tree(&mut self, path: &str) -> bool {
+        if !self.is_directory(path) {
+            return false;
+        }
+        for inner in self.below(path).into_iter().rev() {
+            self.take(&inner);
+        }
+        self.take(path).is_some()
+    }
+
+    fn set_mode(&mut self, path: &str, mode: u32) -> bool {
+        let time = self.time();
+        let Some(entry) = self.entries.get_mut(path) else { return false };
+        (entry.mode, entry.ctime) = (mode, time);
+        true
+    }
+
+    /// A file takes the place of a file, a directory that of nothing.
+    fn move_entry(&mut self, from: &str, to: &str) -> bool {
+        let Some(moved) = self.entries.get(from) else { return false };
+        let fits = match self.entries.get(to) {
+            Some(there) => !there.is_directory && !moved.is_directory,
+            None => true,
+        };
+        if from == to || !fits || is_below(to, from) || !self.is_directory(parent_of(to)) {
+            return false;
+        }
+        for inner in self.below(from) {
+            let Some(entry) = self.entries.remove(&inner) else { continue };
+            self.tell(&inner);
+            let new = format!("{to}{}", &inner[from.len()..]);
+            self.entries.insert(new.clone(), entry);
+            self.tell(&new);
+        }
+        let Some(entry) = self.take(from) else { return false };
+        let ctime = self.time();
+        self.insert(to, Entry { ctime, ..entry });
+        true
+    }
+
+    /// What others did so far was nothing that programs could meet.
+    pub fn forget_touched(&mut self) {
+        self.touched.clear();
+    }
+
+    /// Everything goes.
+    pub fn clear(&mut self) {
+        for path in self.below_root() {
+            self.take(&path);
         }
     }
 
-    /// Somebody else removes a file.
-    pub fn remove(&mut self, path: &str) {
-        if self.entries.get(path).is_some_and(|entry| !entry.is_directory) {
-            self.take(path);
-        }
+    fn below_root(&self) -> Vec<String> {
+        self.entries.keys().rev().filter(|path| !path.is_empty()).cloned().collect()
     }
 
-    /// All files.
+    /// All files, with their contents and modes.
     #[must_use]
-    pub fn files(&self) -> BTreeMap<String, Content> {
+    pub fn files(&self) -> BTreeMap<String, (Content, u32)> {
         let files = self.entries.iter().filter(|(_, entry)| !entry.is_directory);
-        files
-            .map(|(path, entry)| (path.clone(), content_of(&entry.bytes).unwrap_or_default()))
-            .collect()
+        let told = |entry: &Entry| (content_of(&entry.bytes).unwrap_or_default(), entry.mode);
+        files.map(|(path, entry)| (path.clone(), told(entry))).collect()
+    }
+
+    /// All directories; the first one is the directory itself.
+    #[must_use]
+    pub fn directories(&self) -> Vec<String> {
+        let all = self.entries.iter().filter(|(_, entry)| entry.is_directory);
+        all.map(|(path, _)| path.clone()).collect()
     }
 
     /// The names of a directory.
@@ -197,223 +292,19 @@ impl External {
         below.map(|path| path[start..].to_owned()).collect()
     }
 
-    /// The daemon knows what was flushed.
-    pub fn forget_note(&mut self, file: FileId) {
-        self.notes.remove(&file.0);
+    /// The daemon of a node knows what was flushed.
+    pub fn forget_note(&mut self, node: usize, file: FileId) {
+        self.notes.remove(&(node, file.0));
+    }
+
+    /// The keeper of a node has died.
+    pub fn keeper_died(&mut self, node: usize) {
+        if self.bug == Some(Bug::ForgetsNotes) {
+            self.notes.retain(|(of, _), _| *of != node);
+        }
     }
 
     fn attr(&self, path: &str) -> Result<Attr, Errno> {
         self.entries.get(path).map(Entry::attr).ok_or(Errno::ENOENT)
-    }
-
-    /// Does what the daemon wants.
-    ///
-    /// # Errors
-    /// As a file system has them.
-    pub fn perform(&mut self, item: &TierItem<'_>, disk: &Disk) -> Result<Done, Errno> {
-        let path = std::str::from_utf8(item.path).map_err(|_| Errno::EINVAL)?;
-        if !path.is_empty() {
-            match self.entries.get(parent_of(path)) {
-                Some(parent) if parent.is_directory => {}
-                Some(_) => return Err(Errno::ENOTDIR),
-                None => return Err(Errno::ENOENT),
-            }
-        }
-        match item.what {
-            TIER_LOOK => self.look(path, item),
-            TIER_CHECK => Ok(Done::of(self.attr(path)?)),
-            TIER_FETCH => self.fetch(path, item, disk),
-            TIER_CHUNKS => self.fetch_chunks(path, item, disk),
-            TIER_FLUSH => self.flush(path, item, disk),
-            TIER_CREATE | TIER_MAKE_DIRECTORY => self.make(path, item),
-            TIER_REMOVE | TIER_REMOVE_DIRECTORY => self.remove_for(path, item),
-            TIER_RENAME => self.rename(path, item),
-            TIER_SET_ATTR => self.set_attr(path, item),
-            _ => Err(Errno::ENOSYS),
-        }
-    }
-
-    fn look(&self, path: &str, item: &TierItem<'_>) -> Result<Done, Errno> {
-        let attr = self.attr(path)?;
-        if attr.kind != FileKind::Directory {
-            return Err(Errno::ENOTDIR);
-        }
-        let is_listed = item.known.kind == FileKind::Directory;
-        let blind = self.bug == Some(Bug::SeesNothing) && is_listed;
-        if blind || is_same(&item.known, &attr) {
-            return Ok(Done { same: true, ..Done::of(attr) });
-        }
-        let (mut packed, mut used) = (vec![0; LISTING_BYTES], 0);
-        for name in self.names(path) {
-            let full = if path.is_empty() { name.clone() } else { format!("{path}/{name}") };
-            let attr = self.attr(&full)?;
-            packed.resize(packed.len().max(used + name.len() + ENTRY_BYTES), 0);
-            let entry = TierEntry { name: name.as_bytes(), attr, target: b"" };
-            used = pack(&entry, &mut packed, used).ok_or(Errno::EOVERFLOW)?;
-        }
-        packed.truncate(used);
-        Ok(Done { bytes: packed, ..Done::of(attr) })
-    }
-
-    fn file(&self, path: &str) -> Result<&Entry, Errno> {
-        let entry = self.entries.get(path).ok_or(Errno::ENOENT)?;
-        if entry.is_directory { Err(Errno::ESTALE) } else { Ok(entry) }
-    }
-
-    fn fetch(&self, path: &str, item: &TierItem<'_>, disk: &Disk) -> Result<Done, Errno> {
-        let entry = self.file(path)?;
-        if entry.bytes.len() <= INLINE_BYTES_MAX {
-            return Ok(Done { bytes: entry.bytes.clone(), ..Done::of(entry.attr()) });
-        }
-        let object = object_of(item)?;
-        disk.fill_of_process(object, &entry.bytes)?;
-        disk.objects().set_times(object, Some(entry.mtime), Some(entry.mtime))?;
-        let blocks = disk.objects().attr(object)?.blocks;
-        Ok(Done::of(Attr { blocks, ..entry.attr() }))
-    }
-
-    fn fetch_chunks(&self, path: &str, item: &TierItem<'_>, disk: &Disk) -> Result<Done, Errno> {
-        let entry = self.file(path)?;
-        let attr = entry.attr();
-        if !is_same(&item.known, &attr) {
-            return Ok(Done::of(attr));
-        }
-        let object = object_of(item)?;
-        if item.which != 0 && disk.objects().attr(object).is_err() {
-            disk.fill_of_process(object, b"")?;
-        }
-        let range = item.start as usize..(item.end as usize).min(entry.bytes.len());
-        let bytes = entry.bytes.get(range).ok_or(Errno::ESTALE)?;
-        disk.objects().write(object, item.start, bytes)?;
-        disk.objects().set_times(object, Some(entry.mtime), Some(entry.mtime))?;
-        Ok(Done { same: true, ..Done::of(attr) })
-    }
-
-    fn flush(&mut self, path: &str, item: &TierItem<'_>, disk: &Disk) -> Result<Done, Errno> {
-        let (mut bytes, mut mtime) = (item.bytes.to_vec(), item.attr.mtime);
-        if !item.other.is_empty() {
-            let object = object_of(item)?;
-            let attr = disk.objects().attr(object)?;
-            let limit = match item.which {
-                0 => item.attr.size_bytes.min(attr.size_bytes),
-                _ => attr.size_bytes,
-            };
-            bytes = vec![0; limit as usize];
-            disk.objects().read(object, 0, &mut bytes)?;
-            mtime = if item.which == 0 { mtime } else { attr.mtime };
-        }
-        let Some(content) = content_of(&bytes) else {
-            self.judge.wrong.push(format!("{path} is flushed with a mark that is not whole"));
-            return Err(Errno::EIO);
-        };
-        let there = self.entries.get(path).map(Entry::attr);
-        let earlier = self.notes.get(&item.file.0).copied();
-        let put_of = |attr: &Attr| (attr.id.0, attr.mtime, attr.size_bytes);
-        let expected = there.is_some_and(|there| {
-            is_same(&item.known, &there)
-                || there.kind == FileKind::Regular && earlier == Some(put_of(&there))
-        });
-        self.flushes += 1;
-        if self.bug == Some(Bug::LosesFlushes) && self.flushes.is_multiple_of(3) {
-            return Ok(Done::of(there.ok_or(Errno::ENOENT)?));
-        }
-        let written = Entry { bytes, mode: item.attr.mode, mtime, ..self.fresh() };
-        if expected {
-            let old = self.entries.get(path).map(|entry| content_of(&entry.bytes));
-            self.judge.replaced(path, &old.flatten().unwrap_or_default(), &content);
-            self.notes.insert(item.file.0, put_of(&written.attr()));
-            self.insert(path, written);
-            return Ok(Done::of(self.attr(path)?));
-        }
-        let mut copies = (1..).map(|number| format!("{path}.mayfly-conflict-sim-{number}"));
-        let copy = copies.find(|copy| !self.entries.contains_key(copy)).ok_or(Errno::EEXIST)?;
-        self.insert(&copy, written);
-        let name = copy.rsplit_once('/').map_or(&*copy, |(_, name)| name).as_bytes().to_vec();
-        let attr = there.unwrap_or(NO_ATTR);
-        Ok(Done { status: TIER_CONFLICT, bytes: name, ..Done::of(attr) })
-    }
-
-    fn make(&mut self, path: &str, item: &TierItem<'_>) -> Result<Done, Errno> {
-        let is_directory = item.what == TIER_MAKE_DIRECTORY;
-        match self.entries.get(path) {
-            Some(entry) if item.again && entry.is_directory == is_directory => {}
-            Some(_) => return Err(Errno::EEXIST),
-            None => {
-                let entry = Entry { is_directory, mode: item.attr.mode, ..self.fresh() };
-                self.insert(path, entry);
-            }
-        }
-        Ok(Done::of(self.attr(path)?))
-    }
-
-    fn remove_for(&mut self, path: &str, item: &TierItem<'_>) -> Result<Done, Errno> {
-        let wants_directory = item.what == TIER_REMOVE_DIRECTORY;
-        match self.entries.get(path) {
-            None if item.again => return Ok(Done::of(NO_ATTR)),
-            None => return Err(Errno::ENOENT),
-            Some(entry) if entry.is_directory && !wants_directory => return Err(Errno::EISDIR),
-            Some(entry) if !entry.is_directory && wants_directory => return Err(Errno::ENOTDIR),
-            Some(_) if wants_directory && !self.names(path).is_empty() => {
-                return Err(Errno::ENOTEMPTY);
-            }
-            Some(_) => {}
-        }
-        self.take(path);
-        Ok(Done::of(NO_ATTR))
-    }
-
-    /// Of files; a directory is not moved in these runs.
-    fn rename(&mut self, path: &str, item: &TierItem<'_>) -> Result<Done, Errno> {
-        let to = std::str::from_utf8(item.other).map_err(|_| Errno::EINVAL)?;
-        let known = |before: &Attr| {
-            let ctime = if item.again { before.ctime } else { item.known.ctime };
-            is_same(&Attr { ctime, ..item.known }, before)
-        };
-        let Some(entry) = self.entries.get(path).cloned() else {
-            let there = self.attr(to).ok().filter(|_| item.again).ok_or(Errno::ENOENT)?;
-            return Ok(Done { same: known(&there), ..Done::of(there) });
-        };
-        if !self.entries.get(parent_of(to)).is_some_and(|parent| parent.is_directory) {
-            return Err(Errno::ENOENT);
-        }
-        let before = entry.attr();
-        self.take(path);
-        let ctime = self.time();
-        self.insert(to, Entry { ctime, ..entry });
-        Ok(Done { same: known(&before), ..Done::of(self.attr(to)?) })
-    }
-
-    fn set_attr(&mut self, path: &str, item: &TierItem<'_>) -> Result<Done, Errno> {
-        let before = self.attr(path)?;
-        let time = self.time();
-        let entry = self.entries.get_mut(path).ok_or(Errno::ENOENT)?;
-        if item.which & SET_MODE != 0 {
-            entry.mode = item.attr.mode;
-        }
-        if item.which & SET_MTIME != 0 {
-            entry.mtime = item.attr.mtime;
-        }
-        if item.which & SET_MTIME_NOW != 0 {
-            entry.mtime = time;
-        }
-        entry.ctime = time;
-        let ctime = if item.again { before.ctime } else { item.known.ctime };
-        let same = is_same(&Attr { ctime, ..item.known }, &before);
-        Ok(Done { same, ..Done::of(self.attr(path)?) })
-    }
-}
-
-fn object_of(item: &TierItem<'_>) -> Result<ObjectId, Errno> {
-    let path = std::str::from_utf8(item.other).map_err(|_| Errno::EINVAL)?;
-    ObjectId::of_path(path).ok_or(Errno::EINVAL)
-}
-
-/// An object that a fetch has filled and nobody knows of.
-pub fn undo(item: &TierItem<'_>, disk: &Disk) {
-    let makes = item.what == TIER_CHUNKS && item.which != 0;
-    if (item.what == TIER_FETCH || makes)
-        && let Ok(object) = object_of(item)
-    {
-        disk.remove_of_process(object);
     }
 }

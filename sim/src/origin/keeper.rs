@@ -1,5 +1,5 @@
-//! The keeper's process: asks the daemon for something to do by several lanes, does it in the
-//! directory outside after a while, and says what came of it.
+//! A keeper's process: asks its daemon for something to do by several lanes, does it in the
+//! directory outside after a while, and says what came of it after another while.
 
 use std::collections::VecDeque;
 
@@ -9,11 +9,13 @@ use mayfly_wire::{
     tier::{NO_ATTR, TIER_CHUNKS, TIER_FLUSH, TIER_RENAME},
 };
 
-use super::external::{Done, External, undo};
+use super::external::{Done, External, Glimpse, undo};
 use crate::{lanes::Lanes, node::Node};
 
 /// Threads of the keeper.
 const THREADS: usize = 4;
+/// Bytes of an answer that go at once.
+const PIECE_BYTES: usize = 4096;
 
 const _: () = assert!(THREADS < LANES);
 
@@ -24,15 +26,20 @@ enum Doing {
     Idle,
     /// It has asked for work, by this request.
     Asks(u64),
-    /// It has an item, and waits for its turn or for the directory outside.
-    Has { item: Vec<u8>, begun: bool },
-    /// It has said what came of it, by this request.
-    Told { item: Vec<u8>, request: u64, failed: bool },
+    /// It has an item, and waits for its turn.
+    Has(Vec<u8>),
+    /// It has begun with it outside, or could not.
+    Began(Vec<u8>, Result<Glimpse, Errno>),
+    /// It has done it, or could not.
+    Did(Vec<u8>, Result<Done, Errno>),
+    /// It says what came of it, by this request; how much was said before.
+    Tells(Vec<u8>, Result<Done, Errno>, u64, usize),
 }
 
 /// A keeper that lives.
 #[derive(Debug)]
 pub struct Keeper {
+    node: usize,
     session: u32,
     lanes: Lanes,
     threads: [Doing; THREADS],
@@ -44,6 +51,13 @@ pub struct Keeper {
 
 fn item_of(body: &[u8]) -> TierItem<'_> {
     TierItem::decode(&mut Reader::new(body)).expect("a daemon's items can be read")
+}
+
+/// What an item is about, for who looks at a run.
+fn told(item: &TierItem<'_>) -> String {
+    let path = String::from_utf8_lossy(item.path);
+    let again = if item.again { " again" } else { "" };
+    format!("{}: what {}{again} {path:?} file {:?}", item.number, item.what, item.file)
 }
 
 /// Names and objects of which one thing at a time is done.
@@ -67,45 +81,66 @@ fn is_in_the_way(other: &TierItem<'_>, item: &TierItem<'_>) -> bool {
 }
 
 impl Keeper {
-    /// Attaches one, if there is a number for its session.
+    /// Attaches one to the daemon of this node, if there is a number for its session.
     #[must_use]
-    pub fn attach(node: &mut Node, life: u64) -> Option<Keeper> {
+    pub fn attach((number, node): (usize, &mut Node), life: u64) -> Option<Keeper> {
         let (session, lanes) = node.attach()?;
         let threads = [Doing::Idle, Doing::Idle, Doing::Idle, Doing::Idle];
-        Some(Keeper { session, lanes, threads, order: VecDeque::new(), life })
+        Some(Keeper { node: number, session, lanes, threads, order: VecDeque::new(), life })
     }
 
     /// It is killed. What it was at was done or was not, as `happens` says of each.
     pub fn kill(self, node: &mut Node, external: &mut External, mut happens: impl FnMut() -> bool) {
-        for thread in &self.threads {
-            if let Doing::Has { item, begun: true } = thread
+        for thread in self.threads {
+            if let Doing::Began(item, Ok(seen)) = thread
                 && happens()
             {
-                let _nobody_hears = external.perform(&item_of(item), &node.disk);
+                let item = item_of(&item);
+                let _nobody_hears = external.perform(self.node, &item, seen, &node.disk);
             }
         }
+        external.keeper_died(self.node);
         node.detach(self.session);
     }
 
-    /// Threads that ask, hear and go on; those that begin something outside.
-    pub fn go_on(&mut self, node: &Node, external: &mut External) -> Vec<usize> {
+    /// What a thread is at.
+    #[must_use]
+    pub fn tell_of(&self, thread: usize) -> String {
+        match &self.threads[thread] {
+            Doing::Idle | Doing::Asks(_) => "nothing".to_owned(),
+            Doing::Has(item) | Doing::Began(item, _) => told(&item_of(item)),
+            Doing::Did(item, done) | Doing::Tells(item, done, ..) => {
+                let done = done.as_ref().map(|done| (done.status, done.same));
+                format!("{}: {done:?}", told(&item_of(item)))
+            }
+        }
+    }
+
+    /// Threads that ask, hear and go on; those that begin something outside, which fails as
+    /// `fails` says of its kind.
+    pub fn go_on(
+        &mut self,
+        node: &Node,
+        external: &mut External,
+        mut fails: impl FnMut(u32) -> Option<Errno>,
+    ) -> Vec<usize> {
         for thread in 0..THREADS {
             self.hear(node, external, thread);
         }
         let mut begun = Vec::new();
         for thread in self.order.clone() {
-            let Doing::Has { item, begun: false } = &self.threads[thread] else { continue };
-            let item = item_of(item);
-            let waits = self.threads.iter().enumerate().any(|(other, doing)| match doing {
-                Doing::Has { item: theirs, begun: true } if other != thread => {
-                    is_in_the_way(&item_of(theirs), &item)
-                }
+            let Doing::Has(body) = &self.threads[thread] else { continue };
+            let item = item_of(body);
+            let waits = self.threads.iter().any(|doing| match doing {
+                Doing::Began(theirs, _) => is_in_the_way(&item_of(theirs), &item),
                 _ => false,
             });
             if !waits {
-                if let Doing::Has { begun, .. } = &mut self.threads[thread] {
-                    *begun = true;
-                }
+                let seen = match fails(item.what) {
+                    Some(errno) => Err(errno),
+                    None => external.glimpse(&item, &node.disk),
+                };
+                self.threads[thread] = Doing::Began(body.clone(), seen);
                 begun.push(thread);
             }
         }
@@ -119,25 +154,36 @@ impl Keeper {
                 let Some((status, body)) = self.lanes.reply(thread, *request) else { return };
                 match status {
                     0 => {
-                        self.threads[thread] = Doing::Has { item: body, begun: false };
+                        self.threads[thread] = Doing::Has(body);
                         self.order.push_back(thread);
                     }
                     _ => self.ask(node, thread),
                 }
             }
-            Doing::Told { item, request, failed } => {
+            Doing::Tells(_, _, request, _) => {
                 let Some((status, _)) = self.lanes.reply(thread, *request) else { return };
-                let item = item_of(item);
-                let lost = [Errno::ESTALE, Errno::EFBIG].map(|errno| errno.raw() as u32);
-                if lost.contains(&status) {
-                    undo(&item, &node.disk);
-                } else if item.what == TIER_FLUSH && status == 0 && !failed {
-                    external.forget_note(item.file);
-                }
-                self.ask(node, thread);
+                self.heard(node, external, thread, status);
             }
-            Doing::Has { .. } => {}
+            Doing::Has(_) | Doing::Began(..) | Doing::Did(..) => {}
         }
+    }
+
+    fn heard(&mut self, node: &Node, external: &mut External, thread: usize, status: u32) {
+        let doing = std::mem::replace(&mut self.threads[thread], Doing::Idle);
+        let Doing::Tells(item, done, _, said) = doing else { return };
+        let bytes = done.as_ref().map_or(0, |done| done.bytes.len());
+        if status == 0 && said < bytes {
+            return self.say(node, thread, item, done, said);
+        }
+        let item = item_of(&item);
+        let lost = [Errno::ESTALE, Errno::EFBIG].map(|errno| errno.raw() as u32);
+        if lost.contains(&status) {
+            undo(&item, &node.disk);
+        } else if item.what == TIER_FLUSH && status == 0 && done.is_ok_and(|done| done.status == 0)
+        {
+            external.forget_note(self.node, item.file);
+        }
+        self.ask(node, thread);
     }
 
     fn ask(&mut self, node: &Node, thread: usize) {
@@ -146,25 +192,48 @@ impl Keeper {
         self.threads[thread] = Doing::Asks(request);
     }
 
-    /// A thread has done its item, or could not.
-    pub fn done(&mut self, node: &Node, external: &mut External, thread: usize, fails: bool) {
+    /// A thread ends its item outside. False when it has none.
+    pub fn perform(&mut self, node: &Node, external: &mut External, thread: usize) -> bool {
         let doing = std::mem::replace(&mut self.threads[thread], Doing::Idle);
-        let Doing::Has { item, .. } = doing else { return };
-        self.order.retain(|other| *other != thread);
-        let told = item_of(&item);
-        let done = match fails {
-            true => Err(Errno::EIO),
-            false => external.perform(&told, &node.disk),
+        let Doing::Began(body, seen) = doing else {
+            self.threads[thread] = doing;
+            return false;
         };
-        let number = told.number;
-        let failed = |errno: Errno| {
+        self.order.retain(|other| *other != thread);
+        let item = item_of(&body);
+        let done = seen.and_then(|seen| external.perform(self.node, &item, seen, &node.disk));
+        self.threads[thread] = Doing::Did(body, done);
+        true
+    }
+
+    /// A thread says what came of its item.
+    pub fn tell(&mut self, node: &Node, thread: usize) {
+        let doing = std::mem::replace(&mut self.threads[thread], Doing::Idle);
+        match doing {
+            Doing::Did(item, done) => self.say(node, thread, item, done, 0),
+            doing => self.threads[thread] = doing,
+        }
+    }
+
+    fn say(
+        &mut self,
+        node: &Node,
+        thread: usize,
+        item: Vec<u8>,
+        done: Result<Done, Errno>,
+        said: usize,
+    ) {
+        let number = item_of(&item).number;
+        let failed = |errno: &Errno| {
             let status = errno.raw() as u32;
             Done { status, same: false, attr: NO_ATTR, bytes: Vec::new() }
         };
-        let is_failed = done.is_err();
-        let Done { status, same, attr, bytes } = done.unwrap_or_else(failed);
-        let done = TierDone { number, status, more: false, same, attr, bytes: &bytes };
-        let request = self.lanes.submit(node.region(), thread, &Request::TierDone(done));
-        self.threads[thread] = Doing::Told { item, request, failed: is_failed };
+        let Done { status, same, attr, bytes } =
+            done.as_ref().map_or_else(failed, |done: &Done| done.clone());
+        let end = bytes.len().min(said + PIECE_BYTES);
+        let (more, bytes) = (end < bytes.len(), &bytes[said..end]);
+        let told = TierDone { number, status, more, same, attr, bytes };
+        let request = self.lanes.submit(node.region(), thread, &Request::TierDone(told));
+        self.threads[thread] = Doing::Tells(item, done, request, end);
     }
 }
