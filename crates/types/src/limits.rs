@@ -169,6 +169,10 @@ pub const TIER_NOTES_MAX: usize = 256;
 pub const TIER_FLUSHES_MAX: usize = 64;
 /// Directories of an origin that a node is asked to have at a time.
 pub const TIER_SEATS_AT_ONCE: usize = 256;
+/// Files that are pinned.
+pub const TIER_PINS_MAX: usize = 1 << 20;
+/// Dirty files that are looked at for what is to go back by itself, at a time.
+pub const TIER_DUE_SCAN_MAX: usize = 1024;
 /// Origins of an instance.
 pub const TIER_SOURCES_MAX: usize = 16;
 
