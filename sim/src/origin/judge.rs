@@ -231,8 +231,7 @@ impl Judge {
     /// Whether something in the directory may be dirty, so that it stays when it is gone outside.
     fn may_be_kept(&self, directory: &str) -> bool {
         let below = format!("{directory}/");
-        let within = self.of_path.iter().filter(|(path, _)| path.starts_with(&below));
-        within.flat_map(|(_, marks)| marks).any(|mark| !self.flushed.contains(mark))
+        self.own.iter().any(|path| path.starts_with(&below))
     }
 
     fn is_only_here(&self, mark: u32) -> bool {

@@ -33,6 +33,7 @@ use crate::{
     tier::{
         gates::master_of,
         state::item::{Item, Work},
+        state::table::Changes,
         state::wanted::{At, Change, Run as Chunks, Seen, Wanted},
     },
 };
@@ -160,12 +161,18 @@ impl Shard {
 
     /// A request changes names outside; whether it may have done so before.
     fn note_change(&mut self, caller: Caller, names: Vec<At>) -> Result<bool, Errno> {
-        let begun = self.tier.begun.remove(&(caller.session, caller.lane));
-        let again = begun.is_some_and(|begun| begun.request_id == caller.request_id);
+        let known = self.tier.begun.remove(&(caller.session, caller.lane));
+        let known = known.filter(|known| known.request_id == caller.request_id);
+        let again = known.as_ref().is_some_and(|known| known.earlier);
+        let before = known.map(|known| known.names).unwrap_or_default();
+        let names = names.into_iter().chain(before).collect();
         let begun = Begun { request_id: caller.request_id, names };
         let key = key::numbered(key::THROUGH, lane_of(caller.session, caller.lane));
         let noted = self.store.put(&key, &begun.encode());
         noted.map_err(|error| crate::fault::store_failed(&error))?;
+        let Begun { request_id, names } = begun;
+        let changes = Changes { request_id, names, earlier: false };
+        self.tier.begun.insert((caller.session, caller.lane), changes);
         Ok(again)
     }
 
@@ -401,7 +408,10 @@ impl Shard {
         let Some(item) = self.tier.end(number) else { return };
         let result = self.take_in(&item, told);
         self.flush_ended(number, &result);
-        let Item { work, waiting, .. } = item;
+        let Item { work, waiting, owner, .. } = item;
+        if let (Some(owner), Err(_)) = (owner, &result) {
+            self.tier.begun.remove(&(owner.session, owner.lane));
+        }
         let wanted = match work {
             Work::Wanted(wanted) => wanted,
             Work::Flush { file, at, .. } => Wanted::Back(file, at),

@@ -22,6 +22,7 @@ use crate::{
         state::{
             roots::Root,
             source::{Link, Note, Source},
+            table::Changes,
         },
     },
 };
@@ -163,7 +164,9 @@ impl Shard {
         for (of, record) in self.marks(key::THROUGH)? {
             let (session, lane) = (SessionId((of.0 >> 32) as u32), of.0 as u32);
             if self.is_known(session) {
-                self.tier.begun.insert((session, lane), Begun::decode(&record)?);
+                let Begun { request_id, names } = Begun::decode(&record)?;
+                let changes = Changes { request_id, names, earlier: true };
+                self.tier.begun.insert((session, lane), changes);
             } else {
                 self.store.delete(&key::numbered(key::THROUGH, of))?;
             }

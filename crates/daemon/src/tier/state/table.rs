@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use mayfly_meta::record::{Begun, BirthKey};
+use mayfly_meta::record::BirthKey;
 use mayfly_types::{
     FileId, SessionId,
     limits::{TIER_KNOWN_MAX, TIER_NOTES_MAX},
@@ -73,6 +73,15 @@ pub(crate) struct Policy {
     pub(crate) flush_again_ms: u64,
 }
 
+/// The names that a request changes outside.
+#[derive(Debug)]
+pub(crate) struct Changes {
+    pub(crate) request_id: u64,
+    pub(crate) names: Vec<At>,
+    /// An earlier daemon had that done, perhaps.
+    pub(crate) earlier: bool,
+}
+
 /// See the module.
 #[derive(Debug, Default)]
 pub(crate) struct Table {
@@ -97,9 +106,10 @@ pub(crate) struct Table {
     pub(crate) directories: HashMap<FileId, Known>,
     /// When files were last seen, milliseconds.
     pub(crate) files: HashMap<FileId, u64>,
-    /// Changes that an earlier daemon may have made outside, by session and lane. Their requests
-    /// come again.
-    pub(crate) begun: HashMap<(SessionId, u32), Begun>,
+    /// Changes that are made outside for requests, or were by an earlier daemon for requests that
+    /// come again, by session and lane. Until they are made here, too, what is seen outside of
+    /// these names is not taken over.
+    pub(crate) begun: HashMap<(SessionId, u32), Changes>,
     /// Files that are not written back, and what finds them.
     pub(crate) dirty: BTreeMap<FileId, BirthKey>,
     pub(crate) flushes: Vec<Flush>,
@@ -185,10 +195,10 @@ impl Table {
         names.iter().find_map(|at| self.busy.get(at).copied())
     }
 
-    /// Whether something is being done about the name outside, or was begun by a request that comes
-    /// again. What is seen there meanwhile is not taken over.
+    /// Whether something is being done about the name outside, or was done for a request that has
+    /// not ended. What is seen there meanwhile is not taken over.
     pub(crate) fn is_busy(&self, at: &At) -> bool {
-        self.busy.contains_key(at) || self.begun.values().any(|begun| begun.names.contains(at))
+        self.busy.contains_key(at) || self.begun.values().any(|changes| changes.names.contains(at))
     }
 
     pub(crate) fn know_directory(&mut self, directory: FileId, known: Known) {
