@@ -258,8 +258,10 @@ impl Client {
     }
 
     /// The process is killed, or ends.
-    pub fn end(&mut self, node: &mut Node) {
-        self.doing = None;
+    pub fn end(&mut self, node: &mut Node, external: &mut External) {
+        if let Some(doing) = self.doing.take() {
+            external.note_unknown(&doing.job);
+        }
         if let Some((session, _)) = self.session.take() {
             node.detach(session);
         }
@@ -316,6 +318,7 @@ impl Client {
             let errno = Errno::from_raw(status as i32).unwrap_or(Errno::EIO);
             if !matches!(doing.stage, Stage::Closing(_)) {
                 external.judge.failed(&doing.job, doing.since_ns, errno);
+                external.note_unknown(&doing.job);
             }
             return self.close(node, doing, Heard::Failed(errno));
         }

@@ -8,7 +8,9 @@ use mayfly_types::{Attr, Errno, FileId, FileKind, Timestamp};
 pub use perform::{Done, Glimpse, undo};
 
 use super::{
-    Bug, Content, bytes_of, content_of,
+    Bug, Content, bytes_of,
+    client::Job,
+    content_of,
     judge::{Judge, There},
     parent_of,
     plan::Act,
@@ -178,6 +180,14 @@ impl External {
         self.touched.insert(path.to_owned());
     }
 
+    /// A program does not know what has become of something that it did: it may have been done
+    /// outside without the daemon knowing of it, which takes that for others'.
+    pub fn note_unknown(&mut self, job: &Job) {
+        if !self.judge.untroubled {
+            job.changes().into_iter().for_each(|path| self.note_touched(path));
+        }
+    }
+
     /// Whether others have changed what is at the path, or above it.
     fn is_touched(&self, path: &str) -> bool {
         self.touched.iter().any(|touched| touched == path || is_below(path, touched))
@@ -226,6 +236,8 @@ impl External {
         let time = self.time();
         let Some(entry) = self.entries.get_mut(path) else { return false };
         (entry.mode, entry.ctime) = (mode, time);
+        // As far as others can tell it is another one.
+        self.tell(path);
         true
     }
 

@@ -530,7 +530,7 @@ impl<'a> World<'a> {
             }
             Trouble::KillProgram(client) => {
                 let of = &mut self.clients[client];
-                of.end(&mut self.members[of.node].node);
+                of.end(&mut self.members[of.node].node, &mut self.external);
                 return self.pause(client);
             }
             Trouble::FailCommit(node) => return self.members[node].node.fail_commit(0),

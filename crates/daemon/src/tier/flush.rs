@@ -52,7 +52,9 @@ impl Shard {
             entry.grant_generation.fetch_add(1, Release);
             self.files.opens.set_allowance(file, 0);
         }
-        let item = Item::new(Work::Flush { file, at, last }, self.elapsed_ms());
+        let mut item = Item::new(Work::Flush { file, at, last }, self.elapsed_ms());
+        // What is being written just now may come to the object after the keeper has read it.
+        item.rewritten = self.files.background.is_in_flight(file);
         Ok(Some(self.tier.begin(item)))
     }
 

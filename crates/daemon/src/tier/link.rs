@@ -17,6 +17,7 @@ use crate::{
         walk::{Last, Place},
     },
     shard::{OpenError, Shard},
+    shards::planted::{Planted, is_planted},
     tier::{
         gates::bytes_here,
         state::{
@@ -152,6 +153,9 @@ impl Shard {
     }
 
     fn take_up_dirty(&mut self) -> Result<(), OpenError> {
+        if is_planted(Planted::DirtyForgotten) {
+            return Ok(());
+        }
         for (id, record) in self.marks(key::DIRTY)? {
             self.tier.dirty.insert(id, BirthKey::decode(&record)?);
         }

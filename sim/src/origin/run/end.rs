@@ -29,7 +29,7 @@ impl World<'_> {
             return;
         }
         for client in &mut self.clients {
-            client.end(&mut self.members[client.node].node);
+            client.end(&mut self.members[client.node].node, &mut self.external);
         }
         // Directories are there again in which something may be dirty.
         let made = self.external.judge.own.clone();
@@ -49,7 +49,7 @@ impl World<'_> {
         self.clients.push(Client::new(node, [(0, job)].into()));
         self.pause(number);
         self.go_on_until(|world| world.clients[number].is_done());
-        self.clients[number].end(&mut self.members[node].node);
+        self.clients[number].end(&mut self.members[node].node, &mut self.external);
         self.clients[number].heard.take()
     }
 
