@@ -23,7 +23,8 @@ echo 'int sum(int);' > sum.h
     echo 'return printf("%d\n", sum) < 0; }'
 } > main.c
 for part in $(seq 40); do
-    printf '#include "sum.h"\nint part%d(void)\n{\n\treturn %d;\n}\n' "$part" "$part" > "part$part.c"
+    printf '#include "sum.h"\nint part%d(void)\n{\n\treturn %d;\n}\n' "$part" "$part" \
+        > "part$part.c"
 done
 git add .
 git commit --quiet --message first

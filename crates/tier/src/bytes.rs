@@ -9,11 +9,11 @@ use std::{
 
 use mayfly_types::{Attr, Errno, FileKind, Timestamp, limits::INLINE_BYTES_MAX};
 use mayfly_wire::TierItem;
-use rustix::fs::{Mode, OFlags, Timespec, Timestamps, fstat, futimens, openat};
+use rustix::fs::{Mode, OFlags, Timespec, Timestamps, futimens, openat};
 
 use crate::{
     outcome::Outcome,
-    place::{Place, attr_at_rest, attr_of, errno, io_errno, is_same},
+    place::{Place, attr_at_rest, attr_of_open, errno, io_errno, is_same},
 };
 
 /// How often a file that is being changed is read again.
@@ -33,7 +33,7 @@ pub(crate) fn fetch(place: &Place, object: &Path) -> Result<Outcome, Errno> {
             true => small(&mut file, attr)?,
             false => large(&mut file, object, attr)?,
         };
-        let after = attr_of(&fstat(&file).map_err(errno)?);
+        let after = attr_of_open(&file)?;
         if let Some(outcome) = read.filter(|_| is_same(&attr, &after)) {
             return Ok(outcome);
         }
