@@ -16,7 +16,7 @@ use mayfly_meta::{
 use mayfly_types::{Errno, FileId, FileKind, limits::TIER_FLUSHES_MAX};
 
 use crate::{
-    fault::Outcome,
+    fault::{Fault, Outcome},
     shard::Shard,
     tier::{
         gates::master_of,
@@ -42,8 +42,9 @@ impl Shard {
             return Ok(None);
         }
         let at = self.place_at_origin(&located.inode)?;
-        if self.tier.busy.contains_key(&at) {
-            return Err(Errno::EBUSY.into());
+        if self.tier.is_busy(&at) {
+            // It may be there under another name already, or gone.
+            return Err(Fault::Busy);
         }
         self.check_at_rest(file)?;
         if let Content::Object(_) = located.inode.content

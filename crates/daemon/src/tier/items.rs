@@ -22,7 +22,7 @@ use mayfly_wire::{
 
 use crate::{
     api::Caller,
-    fault::{Outcome, Served},
+    fault::{Fault, Outcome, Served},
     files::state::background::encoded,
     log,
     namespace::state::inode::Located,
@@ -147,14 +147,19 @@ impl Shard {
     }
 
     fn wait_for_flush(&mut self, (task, run): (Task, Run), file: FileId) -> Result<(), Errno> {
-        match self.begin_flush(file, false).map_err(|fault| fault.errno())? {
-            Some(number) => {
+        match self.begin_flush(file, false) {
+            Ok(Some(number)) => {
                 if let Some(item) = self.tier.items.get_mut(&number) {
                     item.waiting.push((task, run, true));
                 }
                 self.hand_out_items();
             }
-            None => self.run_later(task, run),
+            Ok(None) => self.run_later(task, run),
+            Err(Fault::Busy) => {
+                self.run = run;
+                self.block(task);
+            }
+            Err(fault) => return Err(fault.errno()),
         }
         Ok(())
     }
@@ -176,9 +181,16 @@ impl Shard {
         Ok(again)
     }
 
+    /// What a request has changed outside is nobody's own any more.
+    pub(crate) fn forget_change(&mut self, caller: Caller) {
+        if self.tier.begun.remove(&(caller.session, caller.lane)).is_some() {
+            self.wake_blocked();
+        }
+    }
+
     /// A request has ended that may have changed names outside, and they are changed here too.
     pub(crate) fn change_is_known(&mut self, caller: Caller) {
-        self.tier.begun.remove(&(caller.session, caller.lane));
+        self.forget_change(caller);
         let key = key::numbered(key::THROUGH, lane_of(caller.session, caller.lane));
         if let Err(error) = self.store.delete(&key) {
             crate::fault::store_failed(&error);
@@ -410,7 +422,7 @@ impl Shard {
         self.flush_ended(number, &result);
         let Item { work, waiting, owner, .. } = item;
         if let (Some(owner), Err(_)) = (owner, &result) {
-            self.tier.begun.remove(&(owner.session, owner.lane));
+            self.forget_change(owner);
         }
         let wanted = match work {
             Work::Wanted(wanted) => wanted,
