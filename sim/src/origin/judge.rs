@@ -319,7 +319,9 @@ impl Judge {
             true => self.emptied.get(path).map(|ns| ns.unwrap_or(u64::MAX)),
             false => first.and_then(|mark| self.marks.get(&mark)?.emptied_ns),
         };
-        let is_older = first.is_some() && before.is_some() && first <= before;
+        // Of one program; what others have moved there is judged by its time.
+        let is_older = by_others_ns.is_none()
+            && first.zip(before).is_some_and(|(mark, before)| mark <= before);
         match emptied_ns {
             None => self.say(format!("{path} was {was} outside and is flushed as {told}")),
             Some(_) if is_older => {

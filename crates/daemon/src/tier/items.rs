@@ -45,7 +45,8 @@ impl Shard {
     pub(crate) fn wait_for_origin(&mut self, task: Task, wanted: Wanted) -> Result<(), Errno> {
         // It may take long, and what other shards have said may not be so any more.
         self.forget_facts();
-        let run = std::mem::take(&mut self.run);
+        let mut run = std::mem::take(&mut self.run);
+        let before = *run.outside.behind.get_or_insert(self.tier.last);
         let is_background = task.op() == Op::TierAsk;
         if let Wanted::Chunks(file, at, chunks) = wanted {
             return self.wait_for_chunks((task, run), file, &at, chunks);
@@ -57,11 +58,20 @@ impl Shard {
             }
             other => other.at().and_then(|at| self.tier.busy.get(at).copied()),
         };
+        let now_ms = self.elapsed_ms();
         if let Some(number) = in_the_way
-            && let Some(item) = self.tier.items.get_mut(&number)
+            && let Some(item) = self.tier.items.get(&number)
         {
+            // What the keeper has seen before this was wanted may be too old for it.
+            let is_fresh = number > before
+                || item.holder.is_none()
+                || matches!(wanted, Wanted::Fetch(..))
+                || self.tier.is_valid(item.since_ms, now_ms);
             let same = matches!(&item.work, Work::Wanted(other) if *other == wanted);
-            item.waiting.push((task, run, same && wanted.is_shared()));
+            let shares = same && wanted.is_shared() && is_fresh;
+            if let Some(item) = self.tier.items.get_mut(&number) {
+                item.waiting.push((task, run, shares));
+            }
             if !is_background {
                 self.tier.hurry(number);
             }
