@@ -38,6 +38,48 @@ fn some_hundred_seeds_find_nothing() {
     (1..=SEEDS).for_each(|seed| finds_nothing(seed, None, ""));
 }
 
+/// A request that changes names outside is run again when that was done, and looked at the
+/// directory anew: a rename that was done failed with ENOENT, and a flush put a copy beside the
+/// file that it had moved.
+#[test]
+fn what_a_request_changes_outside_is_not_taken_from_it_by_a_look() {
+    finds_nothing(22, None, "");
+}
+
+/// A directory that was being made was found by a look, and got a seat at another node that no
+/// name led to.
+#[test]
+fn a_directory_that_is_being_made_gets_no_second_seat() {
+    [73, 77, 299].into_iter().for_each(|seed| finds_nothing(seed, None, ""));
+}
+
+/// A write was on its way to the disk when the flush of its file began. The file was taken for
+/// clean, and lost the write when its bytes were evicted.
+#[test]
+fn a_write_that_is_under_way_when_a_flush_begins_is_not_lost() {
+    [1371, 2669].into_iter().for_each(|seed| finds_nothing(seed, None, ""));
+}
+
+/// Something was changed outside for a request, and a flush of the file began before the request
+/// had changed it here: it met another file, or none, and put a copy beside it.
+#[test]
+fn a_flush_does_not_meet_a_change_of_names_half_way() {
+    [1279, 1592, 2921, 2960].into_iter().for_each(|seed| finds_nothing(seed, None, ""));
+}
+
+/// A name was left out of what a look had found, since something was being done about it, and the
+/// directory was known as it was. No later look told of the name.
+#[test]
+fn a_name_that_a_look_has_left_out_is_found_by_the_next_one() {
+    [3520, 4250, 5659].into_iter().for_each(|seed| finds_nothing(seed, None, ""));
+}
+
+/// A read waited for a look that the keeper had begun before, and missed what was there since.
+#[test]
+fn who_waits_for_a_look_gets_none_from_before() {
+    [3135, 5535].into_iter().for_each(|seed| finds_nothing(seed, None, ""));
+}
+
 #[test]
 fn they_do_many_things_and_meet_conflicts() {
     let outcomes = (1..=30).map(|seed| run(&Plan::draw(seed, None), Options::default()));

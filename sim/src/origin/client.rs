@@ -317,7 +317,8 @@ impl Client {
         if status != 0 {
             let errno = Errno::from_raw(status as i32).unwrap_or(Errno::EIO);
             if !matches!(doing.stage, Stage::Closing(_)) {
-                external.judge.failed(&doing.job, doing.since_ns, errno);
+                let is_open = !matches!(doing.stage, Stage::Opening);
+                external.judge.failed(&doing.job, is_open, doing.since_ns, errno);
                 external.note_unknown(&doing.job);
             }
             return self.close(node, doing, Heard::Failed(errno));

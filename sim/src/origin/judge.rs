@@ -267,8 +267,8 @@ impl Judge {
         }
     }
 
-    /// Something that was begun at that moment has failed.
-    pub fn failed(&mut self, job: &Job, from_ns: u64, errno: Errno) {
+    /// Something that was begun at that moment has failed; `is_open` when that was possible.
+    pub fn failed(&mut self, job: &Job, is_open: bool, from_ns: u64, errno: Errno) {
         let (Job::Read { path, .. } | Job::ReadPart { path, .. } | Job::List { path }) = job else {
             let of_disk = [Errno::EIO, Errno::ENOSPC, Errno::ETIMEDOUT].contains(&errno);
             if self.untroubled && of_disk {
@@ -291,7 +291,8 @@ impl Judge {
         if !self.own.contains(path) {
             // Who meets a change in the middle may say that.
             if self.was_always(path, since_ns, is_it) && (is_gone || stays) {
-                self.say(format!("{job:?} failed with {errno}, and it is there"));
+                let open = if is_open { ", open," } else { "" };
+                self.say(format!("{job:?}{open} failed with {errno}, and it is there"));
             }
             return;
         }
