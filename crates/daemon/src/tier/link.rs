@@ -17,11 +17,13 @@ use crate::{
         walk::{Last, Place},
     },
     shard::{OpenError, Shard},
+    shards::planted::{Planted, is_planted},
     tier::{
         gates::bytes_here,
         state::{
             roots::Root,
             source::{Link, Note, Source},
+            table::Changes,
         },
     },
 };
@@ -151,6 +153,9 @@ impl Shard {
     }
 
     fn take_up_dirty(&mut self) -> Result<(), OpenError> {
+        if is_planted(Planted::DirtyForgotten) {
+            return Ok(());
+        }
         for (id, record) in self.marks(key::DIRTY)? {
             self.tier.dirty.insert(id, BirthKey::decode(&record)?);
         }
@@ -163,7 +168,9 @@ impl Shard {
         for (of, record) in self.marks(key::THROUGH)? {
             let (session, lane) = (SessionId((of.0 >> 32) as u32), of.0 as u32);
             if self.is_known(session) {
-                self.tier.begun.insert((session, lane), Begun::decode(&record)?);
+                let Begun { request_id, names } = Begun::decode(&record)?;
+                let changes = Changes { request_id, names, earlier: true };
+                self.tier.begun.insert((session, lane), changes);
             } else {
                 self.store.delete(&key::numbered(key::THROUGH, of))?;
             }

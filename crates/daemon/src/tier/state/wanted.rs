@@ -70,6 +70,8 @@ pub(crate) struct AtOrigin {
     pub(crate) done: Vec<(Wanted, Result<Seen, Errno>)>,
     /// It was begun anew, since a name was there outside that was not known.
     pub(crate) begun_anew: bool,
+    /// Number of the last item that was begun before it wanted something.
+    pub(crate) behind: Option<u64>,
 }
 
 impl AtOrigin {
