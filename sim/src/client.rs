@@ -39,6 +39,7 @@ pub use sessions::Opening;
 const O_RDWR: u32 = 2;
 const O_CREAT: u32 = 0o100;
 const O_EXCL: u32 = 0o200;
+const O_TRUNC: u32 = 0o1000;
 const O_DIRECTORY: u32 = 0o200_000;
 /// A page of a listing, bytes: a few entries.
 const PAGE_BYTES: u32 = 300;
@@ -525,7 +526,9 @@ impl Client {
             What::Plain => Some(Heard::Done),
             What::Stat => Some(heard_attr(&decode(body))),
             What::Looked(expected) => {
-                expected.check(common, &decode(body));
+                let attr = decode(body);
+                expected.check(common, &attr);
+                self.replace_entry(node, common, (&expected.path, &attr));
                 None
             }
             What::Add { directory, name } => {

@@ -141,6 +141,12 @@ fn an_object_of_a_submitted_file_that_is_not_taken_is_found() {
 }
 
 #[test]
+fn content_that_was_submitted_for_a_file_that_is_there_and_is_lost_is_found() {
+    let wrong = found_in_entries(Planted::ReplacedContentLost);
+    assert!(wrong.contains("length of"), "{wrong}");
+}
+
+#[test]
 fn a_name_that_stays_though_it_was_submitted_to_move_is_found() {
     found_in_entries(Planted::MovedNameStays);
 }

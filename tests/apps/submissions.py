@@ -538,6 +538,7 @@ if __name__ == '__main__':
     sys.dont_write_bytecode = True
     from changed import absent, attributes, copied, linked, looked, owners, replaced, symlinks
     from outgrown import outgrown, outgrown_at_limits, outgrown_by_threads
+    from overwritten import copied_over, overwriter_killed, overwritten, overwritten_by_several
     from trees import forest, trees
 
     parts = [
@@ -555,6 +556,10 @@ if __name__ == '__main__':
         outgrown,
         outgrown_at_limits,
         outgrown_by_threads,
+        overwritten,
+        overwritten_by_several,
+        copied_over,
+        overwriter_killed,
         used,
         ways,
         times,

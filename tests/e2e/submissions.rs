@@ -93,6 +93,33 @@ fn a_file_that_outgrows_its_record_is_whole_for_every_process_at_once() -> Resul
     holds("outgrown")
 }
 
+#[test]
+fn a_file_that_is_overwritten_has_the_new_bytes_for_every_process_at_once() -> Result<()> {
+    holds("overwritten overwritten_by_several copied_over")
+}
+
+#[test]
+fn what_a_killed_process_had_overwritten_and_closed_is_there() -> Result<()> {
+    holds("overwriter_killed")
+}
+
+/// A shell's `>` over a small file waited four times.
+#[test]
+fn a_program_that_overwrites_small_files_asks_nobody() -> Result<()> {
+    let _turn = Turn::take()?;
+    let scratch = Scratch::new("overwritten")?;
+    let instance = Instance::start(&scratch, "overwritten", &scratch.join("mount"))?;
+    let script = r#"cd "$MAYFLY_MOUNT" && mkdir from to
+for i in $(seq 300); do echo first $i > to/f$i; done
+for i in $(seq 300); do echo second $i > to/f$i; done
+for i in $(seq 300); do echo third $i > from/f$i; done && cp -r from/. to
+for i in $(seq 300); do read -r x < to/f$i; [ "$x" = "third $i" ] || exit 1; done"#;
+    instance.shell("write", r#"bash -c "$SCRIPT""#).env("SCRIPT", script).run_ok()?;
+    let waited = [asked(&instance, "open")?, asked(&instance, "write")?, asked(&instance, "stat")?];
+    ensure!(waited.iter().all(|waited| *waited < 300), "{waited:?} of 600 were asked for");
+    instance.stop()
+}
+
 /// `tar x` waited for each of its files of more than 4 KiB, and for nothing else.
 #[test]
 fn a_program_that_makes_files_of_more_than_a_record_takes_asks_nobody() -> Result<()> {

@@ -276,8 +276,10 @@ impl<T: Transport, D: Descriptors> Client<T, D> {
             }
         }
         let (_, file) = self.file_entry(open)?;
-        // SAFETY: passed on to the caller.
-        if let Some(read) = unsafe { self.contents.read(open.reference, file, offset, pieces) } {
+        if !self.transport.replaces(open.id())
+            // SAFETY: passed on to the caller.
+            && let Some(read) = unsafe { self.contents.read(open.reference, file, offset, pieces) }
+        {
             self.transferred(transfer(Way::Itself), &read);
             return read;
         }

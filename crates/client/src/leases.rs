@@ -8,8 +8,9 @@
 //! more. If that is the same, the daemon keeps the file from then on, whatever becomes of its
 //! names.
 //!
-//! **Nothing stale is read.** Nothing that is submitted changes a byte of a file that is in the
-//! records. So each read looks at the version alone. If it is the one at which the file was found,
+//! **Nothing stale is read.** Each read looks whether something waits that replaces the content of
+//! its file; nothing else that is submitted changes a byte of a file that is in the records. So it
+//! looks at the version alone then. If it is the one at which the file was found,
 //! its bytes are where they were. Otherwise the file is looked for anew. After the copy the version
 //! is looked at again. If it is the same, the copied bytes are those that the file held at that
 //! moment. Bytes in an object are read from the object, which the process opens by itself. Their
@@ -24,8 +25,7 @@
 use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 
 use mayfly_records::{
-    Bytes, Changed, Question, Reached, Regular, Runs, Source, apart, find_again, is_still, reach,
-    version,
+    Bytes, Question, Reached, Regular, Runs, Source, find_again, is_still, reach, version,
 };
 use mayfly_sys::{
     arch,
@@ -52,6 +52,7 @@ use crate::{
     path::records::{View, is_complete, is_served_since, is_submitted, timed},
 };
 
+mod beside;
 pub(crate) mod contents;
 mod memo;
 mod objects;
@@ -246,15 +247,8 @@ impl<T: Transport, D: Descriptors> Client<T, D> {
             Reached::Regular(..) => changes,
             Reached::Nothing => waits,
         };
-        if waits {
-            if !self.transport.is_quicker_beside() {
-                return None;
-            }
-            let subject = (Changed::Name(question), look.seen.version);
-            apart(&look.view, subject, &mut |directory, path| {
-                self.transport.waits(directory, path)
-            })
-            .ok()?;
+        if waits && !self.is_left_alone(question, &look) {
+            return None;
         }
         Some((look, reached))
     }
@@ -264,7 +258,7 @@ impl<T: Transport, D: Descriptors> Client<T, D> {
         if waits { None } else { self.look_at_bytes() }
     }
 
-    /// The same for bytes of a file that is there, which nothing that is submitted changes.
+    /// The same for bytes of a file that is there and whose content nothing that waits replaces.
     fn look_at_bytes(&self) -> Option<Look<'_>> {
         let head = self.node.head;
         let view = self.records.view(head)?;
@@ -367,6 +361,9 @@ impl<T: Transport, D: Descriptors> Client<T, D> {
         }
         let began = self.begin(pieces.left());
         for _ in 0..TRIES {
+            if self.transport.replaces(FileId(leased.entry.id.load(Relaxed))) {
+                return None;
+            }
             let look = self.look_at_bytes()?;
             let content = self.content(leased, reference, &look)?;
             // SAFETY: passed on to the caller.
@@ -453,8 +450,12 @@ impl<T: Transport, D: Descriptors> Client<T, D> {
     pub fn stat_leased(&self, reference: OpenRef) -> Option<Attr> {
         let leased = self.leased(reference)?;
         let began = self.begin(0);
-        let look = self.look_at_records()?;
-        let regular = self.regular(&leased, &look)?;
+        let look = self.look_at_bytes()?;
+        let waits = is_submitted(self.node.head) && !self.transport.submits_additions_alone();
+        let regular = match waits {
+            true => self.regular_beside(&leased, &look)?,
+            false => self.regular(&leased, &look)?,
+        };
         let is_certain = is_settled(&regular) && look.lasts() && is_used(leased.entry, reference);
         if !is_certain {
             return None;

@@ -11,5 +11,6 @@
 
 pub(crate) mod names;
 pub(crate) mod records;
+mod replaced;
 mod submitted;
 mod ways;

@@ -30,6 +30,7 @@ pub(crate) mod state;
 pub(crate) mod submissions;
 pub(crate) mod submitted_before;
 mod submitted_changes;
+mod submitted_contents;
 mod submitted_files;
 
 use mayfly_transport_shm::layout::NodeHead;

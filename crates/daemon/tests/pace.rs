@@ -184,8 +184,8 @@ fn make_room(node: &mut Node) {
     if ring(node, SESSION).waiting() < RECORDS as u32 {
         return;
     }
-    node.region.head.ripe.store(node.region.head.submitted.load(SeqCst), SeqCst);
-    while node.region.head.ripe.load(SeqCst) != 0 {
+    node.region.head.rings.ripe.store(node.region.head.submitted.load(SeqCst), SeqCst);
+    while node.region.head.rings.ripe.load(SeqCst) != 0 {
         node.core().idle_work();
         node.core().commit().unwrap();
     }

@@ -82,13 +82,13 @@ fn a_full_ring_is_executed_in_part_while_nobody_asks_and_has_room_then() {
     };
     assert_eq!(fill(&node), RECORDS);
     let ring = node.region.head.submitted.load(SeqCst);
-    node.region.head.ripe.store(ring, SeqCst);
+    node.region.head.rings.ripe.store(ring, SeqCst);
     assert!(node.core().idle_work());
     node.core().commit().unwrap();
     let room = fill(&node);
     assert!((1..RECORDS).contains(&room), "{room} of {RECORDS}");
     // What is left is as ripe as it was, and is executed but for the last file, which is open.
-    while node.region.head.ripe.load(SeqCst) != 0 {
+    while node.region.head.rings.ripe.load(SeqCst) != 0 {
         node.core().idle_work();
         node.core().commit().unwrap();
     }

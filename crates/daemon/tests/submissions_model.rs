@@ -260,7 +260,7 @@ fn delegated_of_several(shards: u32, seed: u64) -> Node {
 
 /// A turn of the daemon's in which nobody has asked.
 fn idle(node: &mut Node) {
-    node.region.head.ripe.fetch_or(node.region.head.submitted.load(SeqCst), SeqCst);
+    node.region.head.rings.ripe.fetch_or(node.region.head.submitted.load(SeqCst), SeqCst);
     if node.cores.len() > 1 {
         // In any order.
         for _ in 0..node.cores.len() {

@@ -207,7 +207,7 @@ fn a_move_that_is_executed_in_two_parts_is_done_once() {
     made(&node, "d/f", b"new");
     assert!(moves(&node, "d/f", "d/g"));
     made(&node, "d/last", b"");
-    node.region.head.ripe.store(node.region.head.submitted.load(SeqCst), SeqCst);
+    node.region.head.rings.ripe.store(node.region.head.submitted.load(SeqCst), SeqCst);
     // A quarter of the ring: up to the first record of the two.
     node.core().idle_work();
     node.core().commit().unwrap();

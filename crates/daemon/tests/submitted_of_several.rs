@@ -25,11 +25,12 @@ fn another_shard_leaves_what_is_submitted_to_the_first_one() {
     warm(&mut node, "d");
     let open = submit_create(&node, "d/f").unwrap();
     let bit = 1 << ring_of(SESSION.0);
-    node.region.head.ripe.fetch_or(bit, SeqCst);
+    node.region.head.rings.ripe.fetch_or(bit, SeqCst);
     for shard in 1..SHARDS as usize {
         node.end_batch(shard);
     }
-    let marks = [&node.region.head.submitted, &node.region.head.ripe].map(|word| word.load(SeqCst));
+    let marks =
+        [&node.region.head.submitted, &node.region.head.rings.ripe].map(|word| word.load(SeqCst));
     assert_eq!(marks, [bit; 2]);
     assert_eq!(ring_at(&node, SESSION).waiting(), 1);
     assert!(node.stat("d/f", false).is_ok());

@@ -266,6 +266,8 @@ impl Node {
     /// The daemon dies here and now; its successor takes up what was committed.
     pub fn restart(&mut self) {
         self.cores.clear();
+        // As the supervisor does.
+        self.region.head.writers.store(0, SeqCst);
         self.several.forget_messages();
         self.several.committed.clear();
         let totals = Arc::new(Totals::new(1 + self.more.len() as u32));

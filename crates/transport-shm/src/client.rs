@@ -27,7 +27,7 @@ use mayfly_sys::{
 };
 use mayfly_transport::{Answer, Patience, Pending, Transport};
 use mayfly_types::{
-    Errno, FileId, OpenRef, Timestamp,
+    Attr, Errno, FileId, OpenRef, Timestamp,
     limits::{LANES, REPLY_BYTES_MAX, REQUEST_BYTES_MAX, SESSIONS_MAX},
 };
 use mayfly_wire::{
@@ -314,6 +314,27 @@ impl Transport for ShmTransport {
 
     fn submit_create(&self, open: &Open<'_>) -> Option<OpenRef> {
         self.submit_create_in_ring(open)
+    }
+
+    fn submit_replacement(
+        &self,
+        open: &Open<'_>,
+        may_replace: &mut dyn FnMut(FileId, &[u8]) -> Option<FileId>,
+    ) -> Option<(OpenRef, FileId)> {
+        self.submit_replacement_in_ring(open, may_replace)
+    }
+
+    fn replaces(&self, file: FileId) -> bool {
+        self.replaces_in_rings(file)
+    }
+
+    fn look_at_replaced(
+        &self,
+        open: OpenRef,
+        now: Timestamp,
+        attr_of: &mut dyn FnMut(FileId, &[u8]) -> Option<Attr>,
+    ) -> Option<(Attr, usize)> {
+        self.look_at_replaced_in_ring(open, now, attr_of)
     }
 
     fn submit_removal(&self, unlink: &Unlink<'_>) -> bool {

@@ -17,7 +17,7 @@
 
 mod rare;
 
-pub use rare::{Began, MountWords, TierWords};
+pub use rare::{Began, MountWords, RingWords, TierWords};
 
 use core::sync::atomic::{AtomicU32, AtomicU64};
 
@@ -35,7 +35,7 @@ use mayfly_wire::Op;
 /// First word of either region.
 pub const MAGIC: u32 = 0x5346_594d; // "MYFS"
 /// Version of the layout; a client of another version does not attach.
-pub const LAYOUT_VERSION: u32 = 27;
+pub const LAYOUT_VERSION: u32 = 28;
 
 /// The daemon is polling: a request needs no system call.
 pub const DAEMON_AWAKE: u32 = 1;
@@ -118,8 +118,8 @@ pub struct NodeHead {
     /// Rings that have records which were not executed and committed, a bit each
     /// ([`crate::submission_ring`]).
     pub submitted: AtomicU64,
-    /// Those in which the daemon finds something that it should not put off.
-    pub ripe: AtomicU64,
+    /// More about rings.
+    pub rings: RingWords,
 }
 
 impl NodeHead {
@@ -594,4 +594,4 @@ const _: () =
     assert!(core::mem::offset_of!(NodeRegion, started_writes) == 133_472_256 + 4096 * 896);
 const _: () = assert!(size_of::<StartedWrite>() == 40);
 const _: () = assert!(core::mem::offset_of!(NodeHead, submitted) == 768);
-const _: () = assert!(core::mem::offset_of!(NodeHead, ripe) == 776);
+const _: () = assert!(core::mem::offset_of!(NodeHead, rings) == 776);

@@ -33,6 +33,7 @@ mod moves;
 pub mod name_table;
 mod objects;
 mod record;
+mod replacements;
 mod state;
 
 use core::sync::atomic::{

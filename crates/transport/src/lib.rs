@@ -3,7 +3,7 @@
 #![no_std]
 #![forbid(unsafe_code)]
 
-use mayfly_types::{Errno, FileId, OpenRef, Timestamp};
+use mayfly_types::{Attr, Errno, FileId, OpenRef, Timestamp};
 use mayfly_wire::{Link, MakeDirectory, Open, Operation, Rename, SetAttr, Symlink, Unlink, Walk};
 
 /// What came back.
@@ -81,6 +81,37 @@ pub trait Transport {
     /// it will have. Nobody waits for it, and everybody sees it. `None` when it has to be asked
     /// for.
     fn submit_create(&self, _open: &Open<'_>) -> Option<OpenRef> {
+        None
+    }
+
+    /// Submits that the content of a regular file that is there goes, and that it is opened for
+    /// writing: the description that it will have, and the file. Nobody waits for it, and everybody
+    /// sees it. `may_replace` says of a name from a directory on which file has it, if that is
+    /// certain and nobody else may write to it. What is written then is added as to a file that
+    /// [`Transport::submit_create`] has submitted. `None` when it has to be asked for.
+    fn submit_replacement(
+        &self,
+        _open: &Open<'_>,
+        _may_replace: &mut dyn FnMut(FileId, &[u8]) -> Option<FileId>,
+    ) -> Option<(OpenRef, FileId)> {
+        None
+    }
+
+    /// Whether something waits, or may wait, by which bytes of this file change. Who reads them by
+    /// himself looks at this first.
+    fn replaces(&self, _file: FileId) -> bool {
+        false
+    }
+
+    /// Looks at a file that [`Transport::submit_replacement`] has submitted a moment ago and that
+    /// was changed `now`: what it was before, as `attr_of` says of a name from a directory on, and
+    /// how many bytes it has. `None` when it has to be asked for.
+    fn look_at_replaced(
+        &self,
+        _open: OpenRef,
+        _now: Timestamp,
+        _attr_of: &mut dyn FnMut(FileId, &[u8]) -> Option<Attr>,
+    ) -> Option<(Attr, usize)> {
         None
     }
 

@@ -6,10 +6,10 @@ use mayfly_sys::arch::Moment;
 use mayfly_transport_shm::submission_ring::{
     Changed, Changes, Create, Move, MoveKind, Removal, SubmissionRing, ring_of,
 };
-use mayfly_types::FileId;
+use mayfly_types::{Attr, FileId, OpenRef};
 use mayfly_wire::{Request, SET_MODE, Stat, Target};
 
-use super::{Client, Common, Expected, O_CREAT, O_EXCL, O_RDWR, What, open, unlink, walk};
+use super::{Client, Common, Expected, O_CREAT, O_EXCL, O_RDWR, O_TRUNC, What, open, unlink, walk};
 use crate::{
     history::{EntryOp, Heard, NameOp, Op},
     node::Node,
@@ -187,6 +187,46 @@ impl Client {
         true
     }
 
+    /// Gives an entry content that is there and has had none, without asking. It has one name,
+    /// under which it was made, and is this process's alone.
+    pub(super) fn replace_entry(
+        &mut self,
+        node: &Node,
+        common: &mut Common,
+        (path, attr): (&str, &Attr),
+    ) {
+        let (name, region) = (path.rsplit('/').next().unwrap_or_default(), node.region());
+        let is_it =
+            |open: &OpenRef| region.opens[open.index as usize].id.load(Relaxed) == attr.id.0;
+        // A file that was moved has a record of its own.
+        let may = attr.size_bytes == 0 && attr.links == 1 && !name.ends_with("-moved");
+        if !may || self.made.iter().any(is_it) {
+            return;
+        }
+        let Some((ring, delegation, path)) = self.delegated(node, path) else { return };
+        let (flags, moment) = (O_RDWR | O_TRUNC, Moment::default());
+        let create = Create { path, flags, mode: 0, uid: 0, gid: 0, moment };
+        let given = (&region.name_tables, delegation);
+        let submitted = ring.submit_replacement(given, &create, |_, _| Some(attr.id));
+        let Some((open, file)) = submitted else { return };
+        region.opens[open.index as usize].id.store(file.0, Relaxed);
+        let bytes = 1 + self.last_entry as usize % 200;
+        // The bytes do not matter.
+        let is_added = ring
+            .addition(open)
+            .filter(|addition| addition.room(bytes).is_some())
+            .is_some_and(|addition| addition.add(bytes, 0));
+        if is_added {
+            self.lengths.insert(name.to_owned(), bytes as u64);
+        }
+        if self.last_entry.is_multiple_of(3) || !ring.withdraw(open) {
+            self.made.push_back(open);
+        }
+        common.submitted += 1;
+        region.head.rings.replacing.fetch_or(1 << ring_of(ring.session.load(Relaxed)), SeqCst);
+        show(node, ring);
+    }
+
     /// What is submitted is done.
     pub(super) fn hear_at_once(&self, common: &mut Common, event: Option<usize>) {
         common.submitted += 1;
@@ -202,7 +242,7 @@ pub(super) fn show(node: &Node, ring: &SubmissionRing) {
     let bit = 1 << ring_of(ring.session.load(Relaxed));
     region.head.submitted.fetch_or(bit, SeqCst);
     if ring.waiting().is_multiple_of(WAKE_AT) {
-        region.head.ripe.fetch_or(bit, SeqCst);
+        region.head.rings.ripe.fetch_or(bit, SeqCst);
         region.wake_daemon();
     }
 }

@@ -3,7 +3,7 @@
 use core::sync::atomic::Ordering::{Acquire, Relaxed};
 
 use mayfly_records::{Bytes, Found, Question, Reached, directory, look, reach};
-use mayfly_sys::{clock, file, text::PathText};
+use mayfly_sys::{file, text::PathText};
 use mayfly_transport::Transport;
 use mayfly_transport_shm::{
     layout::{FILE_BY_REQUEST, FILE_OBJECT, FILE_STRIPED, OPEN_PROMISED},
@@ -145,8 +145,11 @@ impl<T: Transport, D: Descriptors> Client<T, D> {
             return None;
         }
         let began = self.begin(0);
-        let (seconds, nanoseconds) = clock::real();
-        let now = Timestamp { seconds, nanoseconds };
+        let now = Self::time_of_look();
+        if let Some(attr) = self.look_at_replaced(promised, now) {
+            self.end_open(began, (Kind::Stat, Way::Itself), promised.reference, false);
+            return Some(attr);
+        }
         let (mode, uid, gid, bytes) =
             self.transport.look_at_submitted(promised.reference, now, &mut |directory, path| {
                 self.gives_no_group((directory, path))

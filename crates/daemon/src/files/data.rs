@@ -470,7 +470,7 @@ impl Shard {
     ) -> Outcome<Served> {
         let open = self.files.opens.get(grant.open)?;
         check_grant(&open, grant)?;
-        let mut located = self.load_open(open.id)?;
+        let mut located = self.load_to_grant(open.id)?;
         match located.inode.kind() {
             FileKind::Regular => self.bytes_at_hand(&located.inode)?,
             FileKind::Directory => return Err(Errno::EISDIR.into()),

@@ -65,6 +65,7 @@ impl Shard {
     /// A mount's kernel keeps pages of a file: all that have it open learn so.
     pub(crate) fn map(&mut self, caller: Caller, open: OpenRef) -> Outcome<Served> {
         let id = self.files.opens.get(open)?.id;
+        self.content_is_mapped();
         let node = self.node_of(caller);
         // Before others are asked, so that whoever opens it meanwhile hears of it.
         self.files.opens.set_flag(id, FILE_MAPPED);

@@ -57,7 +57,7 @@ impl Shard {
 
     /// Has what was submitted about a name, or in the directory of that name, executed, and the
     /// name be one that is to be asked for; whether there was anything.
-    fn reserve(&mut self, at: usize, root: FileId, print: Print) -> bool {
+    pub(super) fn reserve(&mut self, at: usize, root: FileId, print: Print) -> bool {
         if !self.is_claimed(at, root, print) {
             return false;
         }

@@ -24,7 +24,10 @@ use crate::{
         cycles::Present,
         submissions::{Ring, members, place_of},
     },
-    leases::submitted_files::{NewFile, owner_in},
+    leases::{
+        submitted_contents::NewContent,
+        submitted_files::{NewFile, owner_in},
+    },
     log,
     namespace::state::{
         dentry::Wanted,
@@ -71,7 +74,7 @@ impl Shard {
     /// The same while nobody asks for anything: only what need not be put off.
     pub(crate) fn execute_ripe(&mut self) {
         if self.has_rings() {
-            let rings = self.node.head.ripe.load(SeqCst);
+            let rings = self.node.head.rings.ripe.load(SeqCst);
             self.execute_rings(rings, Until::Open);
         }
     }
@@ -104,7 +107,7 @@ impl Shard {
     fn execute_until(&mut self, ring: usize, until: Until) -> bool {
         let submissions = self.submissions(ring);
         // Before the look at what there is: whoever sets it later has something that is seen.
-        self.node.head.ripe.fetch_and(!(1 << ring), SeqCst);
+        self.node.head.rings.ripe.fetch_and(!(1 << ring), SeqCst);
         let Some(mut held) = self.leases.delegations.rings[ring].take() else { return false };
         let mut any = false;
         for turn in 0..TURNS {
@@ -138,7 +141,7 @@ impl Shard {
     fn ripe_until(&self, ring: usize, held: &Ring, published: u32) -> u32 {
         let waiting = published.wrapping_sub(held.executed);
         if waiting > RIPE_AT_ONCE {
-            self.node.head.ripe.fetch_or(1 << ring, SeqCst);
+            self.node.head.rings.ripe.fetch_or(1 << ring, SeqCst);
             return held.executed.wrapping_add(RIPE_AT_ONCE);
         }
         let is_open = waiting > 0 && self.submissions(ring).is_last_open(published);
@@ -267,7 +270,7 @@ impl Shard {
             Submitted::File { .. } | Submitted::Symlink { .. } => 0,
             Submitted::Directory => 1,
             Submitted::Removal { directory } => 2 + usize::from(directory),
-            Submitted::Changes { .. } => 4,
+            Submitted::Changes { .. } | Submitted::Replacement { .. } => 4,
             Submitted::Move => 5,
             Submitted::Link => 6,
             Submitted::MoveTarget => return Ok(state_of(found)),
@@ -295,6 +298,11 @@ impl Shard {
             Submitted::File { open, bytes, which, seen, object } => {
                 let new = NewFile { record, open, bytes, which, seen, object };
                 self.execute_file_record(new, place, (submissions, at), ring, present)?;
+                Ok(Some(NameState::Plain))
+            }
+            Submitted::Replacement { open, bytes, which, seen } => {
+                let new = NewContent { record, open, bytes, which, seen };
+                self.replace_submitted(&new, place, (submissions, at), ring, present)?;
                 Ok(Some(NameState::Plain))
             }
             Submitted::Symlink { bytes } => {
@@ -352,8 +360,11 @@ impl Shard {
         if executed.is_some_and(waits) {
             return;
         }
+        head.rings.replacing.fetch_and(!bit, SeqCst);
         head.submitted.fetch_and(!bit, SeqCst);
         if executed.is_some_and(waits) {
+            // By what has come meanwhile content may be replaced.
+            head.rings.replacing.fetch_or(bit, SeqCst);
             head.submitted.fetch_or(bit, SeqCst);
         }
     }

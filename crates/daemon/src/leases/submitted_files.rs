@@ -331,7 +331,7 @@ impl Shard {
 
 /// When a process says that it has looked at a file, which was not before the node began, nor is to
 /// come: a thread that is about to look at the clock may be kept from it for a while.
-fn believed(time: Timestamp, present: Present) -> Timestamp {
+pub(super) fn believed(time: Timestamp, present: Present) -> Timestamp {
     let latest = Timestamp { seconds: present.now.seconds + 1, ..present.now };
     let time = Timestamp { nanoseconds: time.nanoseconds.min(999_999_999), ..time };
     time.clamp(present.time(0), latest)

@@ -143,6 +143,9 @@ impl Shard {
         to: &mut Writer<'_>,
     ) -> Outcome<Served> {
         let mut located = self.load_target(&set.target)?;
+        if set.which & SET_SIZE != 0 && self.reserve_content(&located) {
+            located = self.load_target(&set.target)?;
+        }
         if let Target::Path(_) = set.target {
             self.file_at_hand(&located.inode)?;
         }

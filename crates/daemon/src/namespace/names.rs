@@ -150,14 +150,10 @@ impl Shard {
     }
 
     pub(crate) fn link(&mut self, link: &Link<'_>) -> Outcome<Served> {
-        let source = match &link.from {
-            Target::Path(walk) => self.find(walk)?,
-            Target::Open(open) => {
-                let open = self.files.opens.get(*open)?;
-                self.load_open(open.id)?
-            }
-            Target::Directory(_) => return Err(Errno::EPERM.into()),
-        };
+        let mut source = self.linked_file(link)?;
+        if self.reserve_content(&source) {
+            source = self.linked_file(link)?;
+        }
         let mut place = self.walk_second(&link.to, Rule::Name)?;
         if self.reserve_name(place.directory, &place.name) {
             place = self.walk_second(&link.to, Rule::Name)?;
@@ -168,6 +164,18 @@ impl Shard {
         self.check_room()?;
         self.add_link(&source, place)?;
         Ok(Served::Replied)
+    }
+
+    /// The file that gets another name.
+    fn linked_file(&mut self, link: &Link<'_>) -> Outcome<Located> {
+        match &link.from {
+            Target::Path(walk) => self.find(walk),
+            Target::Open(open) => {
+                let open = self.files.opens.get(*open)?;
+                self.load_open(open.id)
+            }
+            Target::Directory(_) => Err(Errno::EPERM.into()),
+        }
     }
 
     /// Gives a file the name at a place that has none.

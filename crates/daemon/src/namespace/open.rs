@@ -1,8 +1,9 @@
 //! Open: finds or creates a file and makes an open file description in the node's table.
 
 use mayfly_meta::record::{BirthKey, Content, Inode};
+use mayfly_object::ObjectId;
 use mayfly_transport_shm::layout::FILE_MAPPED;
-use mayfly_types::{Errno, FileKind};
+use mayfly_types::{Errno, FileId, FileKind};
 use mayfly_wire::{Open, Opened, WALK_FOLLOW, Walk, Wire, Writer};
 
 use crate::{
@@ -83,8 +84,8 @@ impl Shard {
         if !self.files.opens.has_room() {
             return Err(Errno::ENFILE.into());
         }
-        if !opens_to_read(flags) {
-            self.have_file_forgotten(located.inode.id)?;
+        if !opens_to_read(flags) && self.is_changed_before(&located)? {
+            return self.open_file(caller, open, to);
         }
         let before = if created { None } else { Some(self.attr_at_open(&located.inode)?) };
         if flags & O_TRUNC != 0 && located.inode.layout.striped {
@@ -92,8 +93,7 @@ impl Shard {
         }
         self.revive(&located)?;
         let truncate = !created && flags & O_TRUNC != 0 && !self.was_cut_before(located.inode.id);
-        let cut = if truncate { self.truncate_at_open(&mut located)? } else { None };
-        let cut = cut.map(|object| (object, located.birth()));
+        let cut = if truncate { self.empty_at_open(caller, open, &mut located)? } else { None };
         let birth = located.fused.take().unwrap_or_default();
         let inode = &located.inode;
         let attr = match before {
@@ -118,6 +118,31 @@ impl Shard {
             self.opened_to_read(caller, &mut located.inode);
         }
         Ok(Served::Replied)
+    }
+
+    /// Nobody changes a file without asking from here on that is opened to be changed; whether it
+    /// may have got other content just now.
+    fn is_changed_before(&mut self, located: &Located) -> Outcome<bool> {
+        let is_changed = self.reserve_content(located);
+        if !is_changed {
+            self.have_file_forgotten(located.inode.id)?;
+        }
+        Ok(is_changed)
+    }
+
+    /// Takes the content of a file away; the object that is to be cut, and where its file is found.
+    fn empty_at_open(
+        &mut self,
+        caller: Caller,
+        open: &Open<'_>,
+        located: &mut Located,
+    ) -> Outcome<Option<(ObjectId, BirthKey)>> {
+        let replaced = replaced_in(located);
+        let cut = self.truncate_at_open(located)?;
+        if let Some(directory) = replaced {
+            self.consider_delegating(caller, (directory, FileKind::Regular), &open.walk, None)?;
+        }
+        Ok(cut.map(|object| (object, located.birth())))
     }
 
     /// Cuts all off an object that others have open, and answers that.
@@ -244,6 +269,12 @@ impl Shard {
         self.ask_for_proxies(&over);
         self.files.unclaimed_opens.retain(|made, _| !over.contains(made));
     }
+}
+
+/// The directory in which a file's content can be replaced without asking, if it can.
+fn replaced_in(located: &Located) -> Option<FileId> {
+    let is_small = matches!(located.inode.content, Content::Inline(_));
+    located.fused.as_ref().filter(|_| is_small).map(|birth| birth.directory)
 }
 
 /// The path, of which a symbolic link at the end is followed or not.

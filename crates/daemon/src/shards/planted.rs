@@ -28,6 +28,8 @@ pub enum Planted {
     MovedNameStays,
     /// A second name that was submitted is not made.
     SubmittedLinkLost,
+    /// Content is not there that was submitted for a file that had some.
+    ReplacedContentLost,
     /// Who was told attributes of a file is not told that it changes.
     FileNotForgotten,
     /// A mount is not told of the change of a name that its kernel believes.

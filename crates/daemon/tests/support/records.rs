@@ -3,7 +3,7 @@
 use std::{cell::Cell, fs::File, os::unix::fs::FileExt};
 
 use mayfly_records::{
-    Changed, Found, Question, Reached, Regular, Source, apart, look, reach, version,
+    Bytes, Changed, Found, Question, Reached, Regular, Source, apart, look, reach, version,
 };
 use mayfly_types::{Attr, Errno, FileId, FileKind};
 
@@ -35,6 +35,39 @@ pub fn alone(kept: &Kept, (start, path): (FileId, &[u8])) -> Option<Regular> {
         Reached::Regular(found, ..) => (found.attr.links == 1).then_some(found),
         Reached::Nothing => None,
     }
+}
+
+/// The same if the file has its bytes in the record of its name: which one it is.
+pub fn small(kept: &Kept, (start, path): (FileId, &[u8])) -> Option<FileId> {
+    let Kept::Disk(directory) = kept else { return None };
+    let file = File::open(directory.join("records")).ok()?;
+    let source = OnDisk { file, looks: Cell::new(0) };
+    match reach(&source, Question { start, path, follow: false }).ok()? {
+        Reached::Regular(found, directory, _) => {
+            let is_small = matches!(found.bytes, Bytes::Runs(_)) && directory != FileId::NONE;
+            (is_small && found.attr.links == 1).then_some(found.attr.id)
+        }
+        Reached::Nothing => None,
+    }
+}
+
+/// The bytes of such a file, if the records tell, whatever waits.
+pub fn bytes(kept: &Kept, path: &str) -> Option<Vec<u8>> {
+    let Kept::Disk(directory) = kept else { return None };
+    let source = OnDisk { file: File::open(directory.join("records")).ok()?, looks: Cell::new(0) };
+    let question = Question { start: FileId::ROOT, path: path.as_bytes(), follow: false };
+    let Reached::Regular(Regular { bytes: Bytes::Runs(runs), .. }, ..) =
+        reach(&source, question).ok()?
+    else {
+        return None;
+    };
+    let mut all = Vec::new();
+    for (at, bytes) in runs.from(0) {
+        let mut run = vec![0; bytes];
+        source.file.read_exact_at(&mut run, at as u64).ok()?;
+        all.extend(run);
+    }
+    Some(all)
 }
 
 /// What a path names, if the records tell, although something may wait that was submitted: `waits`

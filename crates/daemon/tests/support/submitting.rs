@@ -10,7 +10,7 @@ use mayfly_daemon::{Config, Directories};
 use mayfly_records::Found;
 use mayfly_sys::arch::Moment;
 use mayfly_transport_shm::{
-    layout::{OPEN_FREE, OPEN_PROMISED},
+    layout::{NodeRegion, OPEN_FREE, OPEN_PROMISED},
     submission_ring::{
         Changed, Changes, Create, Move, MoveKind, RINGS, Removal, Submission, SubmissionRing,
         name_table::NameTables, ring_of,
@@ -27,6 +27,8 @@ pub const OTHER: SessionId = SessionId(2);
 pub const THIRD: SessionId = SessionId(3);
 /// Of open: the name must be new.
 pub const O_EXCL: u32 = 0o200;
+/// Of open: the file has nothing then.
+pub const O_TRUNC: u32 = 0o1000;
 
 /// The ring of a process.
 pub fn ring_at(node: &Node, session: SessionId) -> &'static SubmissionRing {
@@ -46,6 +48,64 @@ pub fn submit_create_as(node: &Node, session: SessionId, path: &str) -> Option<O
     let promised = submissions.submit_create(&region.name_tables, delegation, &create)?;
     region.head.submitted.fetch_or(1 << ring_of(session.0), SeqCst);
     Some(promised)
+}
+
+/// Opens a file that is there for writing and takes its content away, without asking; nothing when
+/// it has to be asked for.
+pub fn replace_as(node: &Node, session: SessionId, path: &str) -> Option<OpenRef> {
+    replace_if(node.region, session, path, |name| may_replace(node, name))
+}
+
+/// The same, with something that others do when the process has looked whether it may.
+pub fn replace_after(
+    node: &mut Node,
+    path: &str,
+    others: impl FnOnce(&mut Node),
+) -> Option<OpenRef> {
+    replace_if(node.region, SESSION, path, |name| {
+        let file = may_replace(node, name)?;
+        others(node);
+        Some(file)
+    })
+}
+
+fn may_replace(node: &Node, name: (FileId, &[u8])) -> Option<FileId> {
+    let head = &node.region.head;
+    let nobody = head.writers.load(SeqCst) == 0 && head.mounts.mapped.load(SeqCst) == 0;
+    records::small(&node.kept, name).filter(|_| nobody)
+}
+
+fn replace_if(
+    region: &NodeRegion,
+    session: SessionId,
+    path: &str,
+    may_replace: impl FnOnce((FileId, &[u8])) -> Option<FileId>,
+) -> Option<OpenRef> {
+    let submissions = &region.submission_rings[ring_of(session.0)];
+    let start = walk(path, 0).start.0;
+    let (delegation, path) = submissions.delegation_for(session.0, start, path.as_bytes())?;
+    let (flags, moment) = (O_RDWR | O_TRUNC, Moment::default());
+    let create = Create { path, flags, mode: 0, uid: 0, gid: 0, moment };
+    let given = (&region.name_tables, delegation);
+    let submitted = submissions
+        .submit_replacement(given, &create, |directory, path| may_replace((directory, path)));
+    let (open, file) = submitted?;
+    region.head.rings.replacing.fetch_or(1 << ring_of(session.0), SeqCst);
+    region.head.submitted.fetch_or(1 << ring_of(session.0), SeqCst);
+    region.opens[open.index as usize].id.store(file.0, Relaxed);
+    Some(open)
+}
+
+/// What a process reads of a small file by itself, whatever waits; none where it has to ask.
+pub fn bytes_beside(node: &Node, path: &str, file: FileId) -> Option<Vec<u8>> {
+    if is_replaced(node, file) { None } else { records::bytes(&node.kept, path) }
+}
+
+/// Whether who reads a file by himself has to ask, since something may wait that replaces it.
+pub fn is_replaced(node: &Node, file: FileId) -> bool {
+    let rings = node.region.head.rings.replacing.load(SeqCst);
+    let of_set = |ring: &usize| rings & 1 << ring != 0;
+    (0..RINGS).filter(of_set).any(|ring| node.region.submission_rings[ring].replaces(file))
 }
 
 /// Adds content to what was submitted, as a process does.

@@ -232,6 +232,12 @@ fn open_walk(walk: Walk<'_>, flags: u32, mode: u32, escape: &mut PathText) -> Re
     {
         return submitted(session, open, flags);
     }
+    if flags & O_TRUNC != 0
+        && flight::child().is_none()
+        && let Some(open) = session.submit_replacement(walk, flags & !O_CLOEXEC)
+    {
+        return submitted(session, open, flags);
+    }
     if flags & !O_CLOEXEC & !O_ACCMODE & !EXCLUSIVE_WITH == O_CREAT | O_EXCL
         && session.is_taken(&walk, Kind::Create)
     {

@@ -9,7 +9,7 @@ use mayfly_client::Client;
 use mayfly_sys::{Errno, memory};
 use mayfly_transport::{Answer, Patience, Pending, Transport};
 use mayfly_transport_shm::ShmTransport;
-use mayfly_types::{FileId, OpenRef, Timestamp};
+use mayfly_types::{Attr, FileId, OpenRef, Timestamp};
 use mayfly_wire::{Link, MakeDirectory, Open, Operation, Rename, SetAttr, Symlink, Unlink, Walk};
 
 /// The client as this process uses it.
@@ -49,6 +49,27 @@ impl Transport for Lanes {
 
     fn submit_create(&self, open: &Open<'_>) -> Option<OpenRef> {
         self.0.submit_create(open)
+    }
+
+    fn submit_replacement(
+        &self,
+        open: &Open<'_>,
+        may_replace: &mut dyn FnMut(FileId, &[u8]) -> Option<FileId>,
+    ) -> Option<(OpenRef, FileId)> {
+        self.0.submit_replacement(open, may_replace)
+    }
+
+    fn replaces(&self, file: FileId) -> bool {
+        self.0.replaces(file)
+    }
+
+    fn look_at_replaced(
+        &self,
+        open: OpenRef,
+        now: Timestamp,
+        attr_of: &mut dyn FnMut(FileId, &[u8]) -> Option<Attr>,
+    ) -> Option<(Attr, usize)> {
+        self.0.look_at_replaced(open, now, attr_of)
     }
 
     fn submit_removal(&self, unlink: &Unlink<'_>) -> bool {

@@ -9,7 +9,7 @@ use mayfly_sys::file::{
     O_ACCMODE, O_APPEND, O_CLOEXEC, O_CREAT, O_EXCL, O_LARGEFILE, O_NOCTTY, O_NOFOLLOW, O_NONBLOCK,
     O_RDWR, O_TRUNC, O_WRONLY,
 };
-use mayfly_types::{Errno, FileId, OpenRef, Timestamp};
+use mayfly_types::{Attr, Errno, FileId, OpenRef, Timestamp};
 use mayfly_wire::{Link, MakeDirectory, Open, Rename, SetAttr, Symlink, Target, Unlink, Walk};
 
 use super::ShmTransport;
@@ -75,6 +75,48 @@ impl ShmTransport {
             let create = Create { path, flags, mode, uid, gid, moment };
             submissions.submit_create(&self.node.name_tables, delegation, &create)
         })
+    }
+
+    pub(super) fn submit_replacement_in_ring(
+        &self,
+        open: &Open<'_>,
+        may_replace: &mut dyn FnMut(FileId, &[u8]) -> Option<FileId>,
+    ) -> Option<(OpenRef, FileId)> {
+        let is_new = open.flags & (O_CREAT | O_EXCL) == O_CREAT | O_EXCL;
+        let writes = matches!(open.flags & O_ACCMODE, O_WRONLY | O_RDWR);
+        if open.flags & !PLAIN != 0 || open.flags & O_TRUNC == 0 || is_new || !writes {
+            return None;
+        }
+        self.submit_record(&open.walk, |submissions, delegation, path| {
+            let moment = self.moments.now();
+            let create = Create { path, flags: open.flags, mode: 0, uid: 0, gid: 0, moment };
+            let given = (&self.node.name_tables, delegation);
+            self.note_change(submissions, 1);
+            let submitted = submissions
+                .submit_replacement(given, &create, |at, path: &[u8]| may_replace(at, path))?;
+            // Before the call returns: who reads earlier may read what was there.
+            show(&self.node.head.rings.replacing, 1 << ring_of(self.id));
+            Some(submitted)
+        })
+    }
+
+    pub(super) fn replaces_in_rings(&self, file: FileId) -> bool {
+        members(self.node.head.rings.replacing.load(SeqCst))
+            .any(|ring| self.node.submission_rings[ring].replaces(file))
+    }
+
+    pub(super) fn look_at_replaced_in_ring(
+        &self,
+        open: OpenRef,
+        now: Timestamp,
+        attr_of: &mut dyn FnMut(FileId, &[u8]) -> Option<Attr>,
+    ) -> Option<(Attr, usize)> {
+        let (_, submissions) = self.ring();
+        if self.node.is_lost() || submissions.session.load(Relaxed) != self.id {
+            return None;
+        }
+        let look = || submissions.look_at_replaced(open, now, |at, path: &[u8]| attr_of(at, path));
+        self.alone(look)
     }
 
     pub(super) fn submit_removal_in_ring(&self, unlink: &Unlink<'_>) -> bool {
@@ -209,7 +251,7 @@ impl ShmTransport {
     /// Whether something was submitted to which nothing will be added: it may be executed.
     fn is_whole(&self, submitted: Option<()>) -> bool {
         if submitted.is_some() {
-            show(&self.node.head.ripe, 1 << ring_of(self.id));
+            show(&self.node.head.rings.ripe, 1 << ring_of(self.id));
         }
         submitted.is_some()
     }
@@ -270,7 +312,7 @@ impl ShmTransport {
         let bit = 1 << ring;
         show(&self.node.head.submitted, bit);
         if submissions.waiting() == WAKE_AT {
-            show(&self.node.head.ripe, bit);
+            show(&self.node.head.rings.ripe, bit);
             self.node.wake_daemon();
         }
     }
@@ -279,7 +321,7 @@ impl ShmTransport {
         let (ring, submissions) = self.ring();
         let withdrawn = submissions.session.load(Relaxed) == self.id && submissions.withdraw(open);
         if withdrawn {
-            show(&self.node.head.ripe, 1 << ring);
+            show(&self.node.head.rings.ripe, 1 << ring);
         }
         withdrawn
     }

@@ -28,6 +28,15 @@ pub struct TierWords {
     pub padding: [AtomicU32; 9],
 }
 
+/// Which rings have what, a bit each ([`crate::submission_ring`]).
+#[repr(C)]
+pub struct RingWords {
+    /// Those in which the daemon finds something that it should not put off.
+    pub ripe: AtomicU64,
+    /// Those that may have records by which bytes change of a file that is there.
+    pub replacing: AtomicU64,
+}
+
 /// What a daemon has to know of the mounts of its node which an earlier one has leased names to.
 #[repr(C)]
 pub struct MountWords {
@@ -35,6 +44,7 @@ pub struct MountWords {
     pub leases_until: AtomicU32,
     /// So many mounts may have been told some.
     pub known: AtomicU32,
-    /// The next word has a line of its own.
-    pub padding: AtomicU32,
+    /// Not 0 once the kernel of a mount has kept pages of a file that is at home here, for a
+    /// mapping: until the node ends, content of files is replaced by asking alone.
+    pub mapped: AtomicU32,
 }

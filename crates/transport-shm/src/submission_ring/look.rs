@@ -40,7 +40,7 @@ pub struct Submitting {
 }
 
 impl Record {
-    fn look(&self, state: State, now: Timestamp) -> Option<Submitting> {
+    pub(super) fn look(&self, state: State, now: Timestamp) -> Option<Submitting> {
         let bytes = state.content();
         self.seen_seconds.store(now.seconds as u64, Relaxed);
         self.seen_ns.store(now.nanoseconds, Relaxed);
@@ -110,6 +110,13 @@ impl SubmissionRing {
         is_its.then_some(name_state.is_some())
     }
 
+    /// Whether one of the records behind a place, which is one of the latest, is about this path.
+    pub(super) fn is_about_behind(&self, place: usize, path: &[u8]) -> bool {
+        let print = Print::of(path);
+        let is_about = |at: usize| print.state_in(self.latest[at].load(Relaxed)).is_some();
+        self.places_behind(place).any(is_about)
+    }
+
     /// Looks at the file of a description that was promised, for the first time; its times are
     /// `now`. `None` when that is to be asked for. `gives_group` says, of a directory that is known
     /// by the one that is delegated and the path from there, that files in it do not get its group.
@@ -123,15 +130,13 @@ impl SubmissionRing {
     ) -> Option<Submitting> {
         let (place, state) = self.submitted_lately(open)?;
         let record = &self.records[place];
-        if state.changes() != 0 || state.is_seen() || state.is_started() {
+        if state.changes() != 0 || state.is_seen() || state.is_started() || state.replaces() {
             return None;
         }
         let mut room = [[0; 8]; PATH_WORDS];
         let path = record.path(&mut room);
         // It may have been removed or moved since.
-        let print = Print::of(path);
-        let is_about = |at: usize| print.state_in(self.latest[at].load(Relaxed)).is_some();
-        if self.places_behind(place).any(is_about) {
+        if self.is_about_behind(place, path) {
             return None;
         }
         let inside = split(path).0;

@@ -42,7 +42,11 @@ impl SubmissionRing {
         let may_write = matches!(flags & O_ACCMODE, O_WRONLY | O_RDWR) && flags & O_APPEND == 0;
         let room = self.object_bytes.load(Relaxed);
         let (content_bytes, is_plain) = (state.content(), state.changes() == 0);
-        let may = may_write && is_plain && !state.is_started() && at == content_bytes as u64;
+        let may = may_write
+            && is_plain
+            && !state.is_started()
+            && !state.replaces()
+            && at == content_bytes as u64;
         if !may || end > u64::from(room) {
             return None;
         }

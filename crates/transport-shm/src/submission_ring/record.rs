@@ -109,6 +109,17 @@ pub enum Submitted {
         /// What its process has made of an object for it.
         object: Made,
     },
+    /// That the content of a file that is there is replaced.
+    Replacement {
+        /// Whether the promised description is to be made.
+        open: bool,
+        /// How much content it has then, bytes.
+        bytes: usize,
+        /// Which attributes are changed after that (`mayfly_wire::SET_*`).
+        which: u32,
+        /// Its process has looked at it ([`Record::read_look`]).
+        seen: bool,
+    },
     /// A directory.
     Directory,
     /// A symbolic link.
@@ -285,6 +296,10 @@ impl Record {
                 let (bytes, which) = (state.content().min(INLINE_BYTES_MAX), state.changes());
                 return match to.kind() {
                     RECORD_CHANGES => Submitted::Changes { which },
+                    kind if state.replaces() => {
+                        let (open, seen) = (kind == RECORD_OPENED, state.is_seen());
+                        Submitted::Replacement { open, bytes, which, seen }
+                    }
                     kind => {
                         let (open, seen) = (kind == RECORD_OPENED, state.is_seen());
                         let object = self.made(state);

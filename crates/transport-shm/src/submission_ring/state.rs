@@ -13,6 +13,8 @@ const CONTENT_SHIFT: u32 = 8;
 /// Above those: which attributes are changed.
 const CHANGES_SHIFT: u32 = 21;
 const CHANGES: u32 = (1 << 8) - 1;
+/// The file is there: its content is replaced by that of the record.
+const REPLACES: u32 = 1 << 29;
 /// Its process has looked at the file, and told when it was made.
 const SEEN: u32 = 1 << 30;
 /// The daemon executes the record as it is, or has done so.
@@ -62,6 +64,15 @@ impl State {
     /// The content is in that object.
     pub(super) fn is_in_object(self) -> bool {
         self.0 & IN_OBJECT != 0
+    }
+
+    /// The record is about a file that is there, whose content it replaces.
+    pub(super) fn replaces(self) -> bool {
+        self.0 & REPLACES != 0
+    }
+
+    pub(super) fn and_replaces(self) -> State {
+        State(self.0 | REPLACES)
     }
 
     pub(super) fn and_started(self) -> State {

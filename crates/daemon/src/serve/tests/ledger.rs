@@ -2,7 +2,8 @@
 //!
 //! `MakeDirectory` writes its path down, as do releases and ends of sessions; `Lock` waits until it
 //! is cancelled; the rest is ENOSYS. A commit is one `write` of a line: transaction number and
-//! paths. The kernel keeps it when we are killed.
+//! paths. The kernel keeps it when we are killed, but a kill may end the `write` where a page of
+//! the file ends. So a line without an end is no commit, and who opens the ledger cuts it off.
 //!
 //! Of several shards each has a ledger. A path belongs to the one that its hash says; the first
 //! shard sends it there, a third of them with a stop on the way, and writes down that it did. Locks
@@ -60,6 +61,29 @@ impl Ledgers {
         text.lines().map(|line| line.split(' ').skip(1).map(str::to_owned).collect()).collect()
     }
 
+    /// Each line is what one commit has written: its number is its place.
+    pub(super) fn check_lines(&self) {
+        for shard in 0..self.shards {
+            let text = std::fs::read_to_string(self.path(shard)).unwrap_or_default();
+            for (before, line) in text.split_inclusive('\n').enumerate() {
+                let number = line.split(' ').next().and_then(|number| number.parse().ok());
+                let is_whole = line.ends_with('\n') && number == Some(before + 1);
+                assert!(is_whole, "line {} of shard {shard} is no commit: {line}", before + 1);
+            }
+        }
+    }
+
+    /// What a kill has left of a commit goes.
+    fn cut_unfinished(&self, shard: u32) -> Result<(), String> {
+        let text = std::fs::read_to_string(self.path(shard)).unwrap_or_default();
+        let whole = text.rfind('\n').map_or(0, |end| end + 1);
+        if whole == text.len() {
+            return Ok(());
+        }
+        let file = OpenOptions::new().write(true).open(self.path(shard));
+        file.and_then(|file| file.set_len(whole as u64)).map_err(|error| error.to_string())
+    }
+
     /// The transactions of all shards.
     pub(super) fn read(&self) -> Vec<Vec<String>> {
         (0..self.shards).flat_map(|shard| self.read_shard(shard)).collect()
@@ -104,6 +128,7 @@ impl Opener for Ledgers {
 
     fn store(&self, place: &Place) -> Result<(u64, u64), String> {
         self.refuse(place, 1)?;
+        self.cut_unfinished(place.shard())?;
         self.recovering.fetch_add(u32::from(self.shards > 1), SeqCst);
         let committed = self.read_shard(place.shard()).len() as u64;
         Ok((committed, committed))

@@ -170,6 +170,22 @@ fn answer_all(host: &Host, count: usize) {
 /// The number of a transaction that died with its daemon is used again by the next one, for
 /// something else. A reply that rests on the former was once taken for true when the latter had
 /// been committed before anybody looked.
+/// The ledger had taken what a kill left of a line for a commit. So the replies of that transaction
+/// were believed, and requests that nobody had executed were acknowledged.
+#[test]
+fn a_commit_that_a_kill_cut_short_did_not_happen() {
+    let host = Host::of_shards("cut", 20_000, 1);
+    std::fs::write(host.directory.join("ledger-0"), "1 whole\n2 whole cu").expect("written");
+    let serving = serve(&host, host.ledgers());
+    assert_eq!(host.hear(), Message::Ready);
+    let attachment = host.attach();
+    assert_eq!(ask(&attachment, "next"), Ok(()));
+    let text = std::fs::read_to_string(host.directory.join("ledger-0")).expect("a ledger");
+    assert_eq!(text, "1 whole\n2 next\n");
+    host.stop();
+    assert!(serving.join().expect("no panic").is_ok());
+}
+
 #[test]
 fn a_reply_of_a_lost_transaction_is_not_taken_for_one_of_the_same_number() {
     for shards in [1, SHARDS] {

@@ -58,6 +58,7 @@ fn check(host: &Host) -> usize {
             *executed.entry(name.clone()).or_default() += 1;
         }
     }
+    host.ledgers().check_lines();
     host.ledgers().check_senders();
     let twice: Vec<_> = executed.iter().filter(|(_, count)| **count > 1).take(5).collect();
     assert!(twice.is_empty(), "executed more than once: {twice:?}");

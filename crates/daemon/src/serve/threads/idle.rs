@@ -175,7 +175,7 @@ fn look_until(start: u64, cycles: u64, is_there: impl Fn() -> bool) -> bool {
 
 /// Whether there are asynchronous operations to execute.
 fn is_submitted(node: &NodeRegion) -> bool {
-    node.head.ripe.load(SeqCst) != 0
+    node.head.rings.ripe.load(SeqCst) != 0
 }
 
 /// What ends a wait.

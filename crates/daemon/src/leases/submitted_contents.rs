@@ -1,0 +1,140 @@
+//! Content of files that are there, as it was submitted
+//! ([`mayfly_transport_shm::submission_ring`]), and what has it be asked for.
+//!
+//! Whoever submits other content for a file has claimed its name, and then looked that the file's
+//! bytes are in its record, that no description may write, and that no kernel keeps pages of a file
+//! of this shard. All of that is so when the record is executed. For whoever is about to change it
+//! by asking takes the claim back before: who opens a file for writing or sets its length, who
+//! wants an object of it or gives it another name ([`Shard::reserve_content`]), and who says that a
+//! kernel keeps pages ([`Shard::content_is_mapped`]).
+
+use std::sync::atomic::Ordering::{Relaxed, SeqCst};
+
+use mayfly_meta::record::{BirthKey, Content};
+use mayfly_transport_shm::submission_ring::{RINGS, Record, SubmissionRing, name_table::NameState};
+use mayfly_types::{Errno, FileId, FileKind, Timestamp};
+
+use crate::{
+    fault::Outcome,
+    leases::{
+        state::{cycles::Present, name_table::Settled, submissions::Ring},
+        submitted_files::believed,
+    },
+    namespace::{
+        open::ONCE,
+        state::{inode::Located, walk::Place},
+    },
+    shard::Shard,
+    shards::planted::{Planted, is_planted},
+};
+
+/// Content of a file that is there, in place of what it has.
+pub(super) struct NewContent<'a> {
+    pub(super) record: &'a Record,
+    /// Whether the promised description is to be made.
+    pub(super) open: bool,
+    /// How much it is, bytes.
+    pub(super) bytes: usize,
+    /// Which attributes are changed after that.
+    pub(super) which: u32,
+    /// Its process has looked at it.
+    pub(super) seen: bool,
+}
+
+impl Shard {
+    /// Replaces the content of what is found at a place.
+    pub(super) fn replace_submitted(
+        &mut self,
+        new: &NewContent<'_>,
+        place: Place,
+        (submissions, at): (&SubmissionRing, usize),
+        ring: &mut Ring,
+        present: Present,
+    ) -> Outcome<()> {
+        let (id, kind) = place.found.ok_or(Errno::ENOENT)?;
+        if kind != FileKind::Regular || id != new.record.replaced_file() {
+            return Err(Errno::EPROTO.into());
+        }
+        let mut located = self.load_under(id, place.directory, place.cookie, place.name)?;
+        let Located { inode, fused: Some(birth) } = &mut located else {
+            return Err(Errno::EPROTO.into());
+        };
+        // Only a process that does not keep to what it may submit can have done so of another file.
+        if !matches!(inode.content, Content::Inline(_)) || inode.layout.striped {
+            return Err(Errno::EPROTO.into());
+        }
+        let mut content = std::mem::take(&mut self.leases.delegations.content);
+        submissions.read_content(at, new.bytes, &mut content);
+        if is_planted(Planted::ReplacedContentLost) {
+            content.clear();
+        }
+        inode.size_bytes = content.len() as u64;
+        let now = self.changed_by(new, content.len(), present);
+        self.changed(inode, now);
+        if new.which != 0 {
+            self.apply_submitted(inode, &new.record.read_changes(new.which), present);
+        }
+        let saved = self.save_bytes(inode, birth, &content);
+        self.leases.delegations.content = content;
+        saved?;
+        if let Some(promise) = ring.promises[at].filter(|_| new.open) {
+            let flags = new.record.flags.load(Relaxed) & !ONCE;
+            self.files.opens.keep_promise(promise, ring.session, id, birth.clone(), flags);
+            self.mark_layout(inode);
+            ring.opened |= 1 << at;
+        }
+        Ok(())
+    }
+
+    /// When the content was changed: when it was taken away, or written, or when its process has
+    /// looked, as it has told.
+    fn changed_by(&self, new: &NewContent<'_>, bytes: usize, present: Present) -> Timestamp {
+        let written = present.time(new.record.changed_cycles.load(Relaxed));
+        let changed = if bytes == 0 { self.now } else { written };
+        if !new.seen {
+            return changed;
+        }
+        let (told, seen_bytes) = new.record.read_look();
+        let told = believed(told, present);
+        if seen_bytes == bytes { told } else { told.max(changed) }
+    }
+
+    /// Somebody is about to get leave to change the bytes of a file, or to have an object made of
+    /// it: who replaces content asks for this one from here on, until the commit. True when
+    /// something was executed, so that what was found out before may not be so any more.
+    pub(crate) fn reserve_content(&mut self, located: &Located) -> bool {
+        // Of one in an object it is to be asked for anyway.
+        if !matches!(located.inode.content, Content::Inline(_)) {
+            return false;
+        }
+        let Some(BirthKey { directory, name }) = &located.fused else { return false };
+        let Some(within) = self.covering(*directory) else { return false };
+        let (table, root, print) = (within.table, within.root, within.print_of(name));
+        let executed = self.reserve(table, root, print);
+        let name_state = Some(NameState::Plain);
+        self.leases.delegations.settled.push(Settled { table, root, print, name_state });
+        executed
+    }
+
+    /// An open file of which an object may be made, so that nobody replaces its content without
+    /// asking.
+    pub(crate) fn load_to_grant(&mut self, id: FileId) -> Outcome<Located> {
+        let located = self.load_open(id)?;
+        if self.reserve_content(&located) { self.load_open(id) } else { Ok(located) }
+    }
+
+    /// A kernel is about to keep pages of a file: nobody replaces content without asking any more,
+    /// and what was submitted is executed.
+    pub(crate) fn content_is_mapped(&mut self) {
+        if self.node.head.mounts.mapped.swap(1, SeqCst) != 0 {
+            return;
+        }
+        for at in 0..RINGS {
+            let holders = self.take_back_table(at);
+            if holders != 0 {
+                self.execute_all(holders);
+                self.give(at);
+            }
+        }
+    }
+}
