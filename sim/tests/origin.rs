@@ -80,6 +80,19 @@ fn who_waits_for_a_look_gets_none_from_before() {
     [3135, 5535].into_iter().for_each(|seed| finds_nothing(seed, None, ""));
 }
 
+/// A read was on its way to the disk when what was fetched of its file went, since that was another
+/// one outside: it failed with ENOENT instead of ESTALE.
+#[test]
+fn a_read_of_a_file_that_is_another_one_outside_is_stale() {
+    [5797, 11296].into_iter().for_each(|seed| finds_nothing(seed, None, ""));
+}
+
+/// The judge took a conflict for none, where others had removed what was to be moved.
+#[test]
+fn others_may_remove_what_is_moved_once_more() {
+    finds_nothing(11530, None, "");
+}
+
 #[test]
 fn they_do_many_things_and_meet_conflicts() {
     let outcomes = (1..=30).map(|seed| run(&Plan::draw(seed, None), Options::default()));

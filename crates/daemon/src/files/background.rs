@@ -169,7 +169,9 @@ impl Shard {
     ) -> Served {
         let objects = Arc::clone(&self.objects);
         self.submit(Length::Bytes(count), move || {
-            let result = objects.read_up_to(object, offset, count);
+            // What was fetched of a file goes at once when that is another one at its origin.
+            let gone = |errno| if errno == Errno::ENOENT { Errno::ESTALE } else { errno };
+            let result = objects.read_up_to(object, offset, count).map_err(gone);
             Done::Read(caller, result)
         });
         Served::Pending

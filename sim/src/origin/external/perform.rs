@@ -279,6 +279,10 @@ impl External {
         };
         let Some(before) = self.entries.get(path).map(Entry::attr) else {
             let there = self.attr(to).ok().filter(|_| item.again).ok_or(Errno::ENOENT)?;
+            // Perhaps it was not done, and others have removed it.
+            if self.is_touched(path) {
+                self.note_touched(to);
+            }
             return Ok(Done { same: known(&there), ..Done::of(there) });
         };
         if self.is_directory(to) && before.kind != FileKind::Directory {
