@@ -271,3 +271,39 @@ fn an_instance_whose_files_cannot_be_written_back_goes_on_until_they_are() -> Re
     }
     Ok(())
 }
+
+#[test]
+fn files_are_prefetched_pinned_and_flushed_and_an_origin_is_unlinked_at_all_nodes() -> Result<()> {
+    let _turn = Turn::take()?;
+    let scratch = Scratch::new("tier-nodes-verbs")?;
+    let nodes = Nodes::start(&scratch, "verbs", &["--validate", "never", "--fsync-origin"])?;
+    let mount = scratch.join("verbs-mnt/in");
+    let told = nodes.tier(&["prefetch", text(&mount)?])?;
+    ensure!(told.contains(&format!("{} files", 3 * TREES)), "{told}");
+    nodes.tier(&["pin", text(&mount.join("t1"))?, text(&mount.join("t2"))?])?;
+    ensure!(nodes.origin("pinned_files")? == 6, "{}", nodes.tier(&["status"])?);
+    for tree in 0..TREES {
+        fs::write(nodes.outside.join(format!("t{tree}/large")), "other")?;
+    }
+    nodes.tier(&["evict"])?;
+    nodes.expect(3, "cat t1/large t2/large | wc -c", &(2 * LARGE_BYTES).to_string())?;
+    nodes.expect(1, "cat t3/large", "other")?;
+    let sync = "import os; f = open('t5/small', 'w'); f.write('synced\\n'); f.flush(); \
+                os.fsync(f.fileno())";
+    nodes.on(2, &format!("python3 -c \"{sync}\""))?;
+    ensure!(nodes.outside("t5/small")? == "synced\n", "an fsync did not flush");
+    nodes.on(0, "for t in t*; do echo ours > $t/small; done")?;
+    nodes.tier(&["unlink", text(&mount)?])?;
+    for tree in 0..TREES {
+        ensure!(nodes.outside(&format!("t{tree}/small"))? == "ours\n", "t{tree}/small");
+    }
+    for node in 0..NODES {
+        let wanted = format!("{}\n{}", node.min(1) + 1, node + 1);
+        nodes.expect(node, "find . | wc -l; echo new >> own; wc -l < own", &wanted)?;
+    }
+    ensure!(process::kill(nodes.instance.daemon_pid_of(1)?), "a daemon was not killed");
+    nodes.expect(1, "cat own | wc -l", "4")?;
+    ensure!(!nodes.outside.join("own").exists());
+    nodes.instance.command("fsck").run_ok()?;
+    nodes.instance.stop()
+}

@@ -32,7 +32,7 @@ pub(crate) use self::site::{Half, Site};
 pub(crate) use self::stage::{
     Every, HANDS, HELPER, STAGER, Stage, StageIds, StageStatus, Staging, WhenOpen,
 };
-pub(crate) use self::tier::{Stop, Tier, TierFlush, TierStatus};
+pub(crate) use self::tier::{Stop, Tier, TierFlush, TierPrefetch, TierStatus, TierUnlink};
 pub(crate) use self::top::Top;
 pub(crate) use self::version::version;
 use crate::{instances, nodes::Nodes, size};
@@ -591,6 +591,7 @@ impl Make {
                 pools: usual.pools,
                 origins: self.origins.origin.clone(),
                 validate: self.origins.validate.clone().unwrap_or(usual.validate),
+                write_back: self.origins.write_back(),
             },
         })
     }

@@ -1,14 +1,17 @@
 //! `mayfly tier`, and the flush before an instance ends.
 
+mod prefetch;
+
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, ensure};
 use mayfly_deploy::{
-    Config, Event, Flushed, evict_tier, flush_tier, path_inside, tier_state, whole_name,
+    Config, Event, Flushed, evict_tier, flush_tier, path_inside, tier_state, unlink_tier,
+    unpin_tier, whole_name,
 };
 
 use crate::{
-    arguments::{Tier, TierFlush, TierStatus},
+    arguments::{Tier, TierFlush, TierStatus, TierUnlink},
     instances, size,
 };
 
@@ -17,6 +20,10 @@ pub(crate) fn tier(wanted: &Tier) -> Result<()> {
         Tier::Status(wanted) => status(wanted),
         Tier::Flush(wanted) => flush(wanted),
         Tier::Evict(wanted) => evict(wanted),
+        Tier::Prefetch(wanted) => prefetch::prefetch(wanted, false),
+        Tier::Pin(wanted) => prefetch::prefetch(wanted, true),
+        Tier::Unpin(wanted) => unpin(wanted),
+        Tier::Unlink(wanted) => unlink(wanted),
     }
 }
 
@@ -33,6 +40,22 @@ fn status(wanted: &TierStatus) -> Result<()> {
         println!("  cached     {}", size::show(origin.cached_bytes));
         let dirty = (origin.dirty_files, size::show(origin.dirty_bytes));
         println!("  dirty      {} files, {}", dirty.0, dirty.1);
+        let pinned = (origin.pinned_files, size::show(origin.pinned_bytes));
+        println!("  pinned     {} files, {}", pinned.0, pinned.1);
+        let counts = &origin.counts;
+        let reads = counts.reads_here + counts.reads_outside;
+        if let Some(rate) = (counts.reads_here * 100).checked_div(reads) {
+            let bytes = size::show(counts.read_outside_bytes);
+            println!("  hit rate   {rate} % of {reads} reads; {bytes} waited for the origin");
+        }
+        let done = [
+            ("fetched", counts.fetches, counts.fetched_bytes),
+            ("flushed", counts.flushes, counts.flushed_bytes),
+            ("evicted", counts.evictions, counts.evicted_bytes),
+        ];
+        for (what, count, bytes) in done {
+            println!("  {what:<10} {count}, {}", size::show(bytes));
+        }
         println!("  fetching   {}", origin.fetching);
         println!("  conflicts  {}", origin.conflicts);
         println!("  errors     {}", origin.errors);
@@ -69,6 +92,38 @@ fn evict(wanted: &TierFlush) -> Result<()> {
         files += evict_tier(&config, &path)?;
     }
     eprintln!("mayfly: the bytes of {files} files are gone from here");
+    Ok(())
+}
+
+fn unpin(wanted: &TierFlush) -> Result<()> {
+    let config = instances::running(&wanted.which.name())?;
+    let mut files = 0;
+    for path in paths_inside(&config, wanted)? {
+        files += unpin_tier(&config, &path)?;
+    }
+    eprintln!("mayfly: {files} files may go again");
+    Ok(())
+}
+
+fn unlink(wanted: &TierUnlink) -> Result<()> {
+    let config = instances::running(&wanted.which.name())?;
+    let path = path_inside(&config, &wanted.path)?;
+    let shown = wanted.path.display();
+    let is_it = config.options.origins.iter().any(|origin| origin.inside == path);
+    ensure!(
+        is_it,
+        "no origin is shown at {shown}; `mayfly tier evict` frees the space of files and of what \
+         is in directories"
+    );
+    let flushed = flush_tier(&config, &path, false)?;
+    say(&flushed);
+    ensure!(
+        flushed.failed == 0,
+        "{} files could not be written back, so the origin stays at {shown}",
+        flushed.failed
+    );
+    unlink_tier(&config, &path).with_context(|| format!("the origin stays at {shown}"))?;
+    eprintln!("mayfly: {shown} is a directory of the instance now, and empty");
     Ok(())
 }
 

@@ -24,6 +24,8 @@ pub(crate) mod promised;
 pub(crate) mod seeking;
 mod slices;
 
+use core::sync::atomic::Ordering;
+
 use mayfly_sys::{
     file::{self, IoVec, O_DSYNC},
     process,
@@ -243,7 +245,8 @@ impl<T: Transport, D: Descriptors> Client<T, D> {
     }
 
     fn sync_when_asked(&self, open: OpenFile) -> Result<(), Errno> {
-        if open.flags() & O_DSYNC != 0 { self.sync(open.reference) } else { Ok(()) }
+        let through = self.node.head.tier.at_write.load(Ordering::Relaxed) != 0;
+        if through || open.flags() & O_DSYNC != 0 { self.sync(open.reference) } else { Ok(()) }
     }
 
     /// # Safety

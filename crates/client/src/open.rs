@@ -299,7 +299,14 @@ impl<T: Transport, D: Descriptors> Client<T, D> {
     #[must_use]
     pub fn is_behind(&self, reference: OpenRef) -> bool {
         let entry = self.node.opens.get(reference.index as usize);
-        entry.is_some_and(|entry| OpenFile { reference, entry }.is_behind())
+        entry.is_some_and(|entry| self.waits_at_close(OpenFile { reference, entry }))
+    }
+
+    /// Something may have to be waited for before the description is closed: for its home, or for
+    /// an origin.
+    fn waits_at_close(&self, open: OpenFile) -> bool {
+        let goes_back = self.node.head.tier.at_close.load(Ordering::Relaxed) != 0;
+        open.is_behind() || goes_back && open.writable()
     }
 
     /// Waits until what was written through the description is at the file's home.
@@ -307,7 +314,7 @@ impl<T: Transport, D: Descriptors> Client<T, D> {
     /// # Errors
     /// What a write failed with that was acknowledged; once.
     pub fn flush(&self, open: OpenFile) -> Result<(), Errno> {
-        if !open.is_behind() {
+        if !self.waits_at_close(open) {
             return Ok(());
         }
         self.ask(&Flush { open: open.reference }, Ok)

@@ -45,6 +45,6 @@ pub use crate::{
         totals::Totals,
     },
     striping::layouts::{LAYOUT_XATTR, LayoutWords, NODES_XATTR, Pool, is_name},
-    tier::state::source::Link,
+    tier::state::source::{Link, WriteBack},
 };
 pub use mayfly_transport_tcp::PROTOCOL_VERSION;

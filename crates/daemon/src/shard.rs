@@ -271,7 +271,7 @@ impl Shard {
         request: &Request<'_>,
         to: &mut Writer<'_>,
     ) -> Outcome<Served> {
-        if self.waits_for_old_names(request) {
+        if self.waits_for_old_names(request) || self.waits_for_room(request) {
             return Err(Fault::Busy);
         }
         if let At::Part(place) = self.run.place.at {
@@ -337,7 +337,11 @@ impl Shard {
             Request::Seek(seek) => self.seek(seek, to),
             // Nothing is behind of what is at home here.
             Request::Flush(flush) => {
-                self.files.opens.get(flush.open)?;
+                let open = self.files.opens.get(flush.open)?;
+                let (id, writes) = (open.id, open.may_write());
+                if writes {
+                    self.written_back_at_close(id)?;
+                }
                 Ok(Served::Replied)
             }
             Request::Reach(reach) => self.reach(&reach.target, to),

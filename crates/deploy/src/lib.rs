@@ -26,7 +26,7 @@ pub use instance::data_dirs::DataDir;
 pub use instance::doctor;
 pub use instance::layouts::{Laid, layout_of, set_layout};
 pub use instance::mount_point::is_seen;
-pub use instance::origins::Origin;
+pub use instance::origins::{Origin, WriteBack};
 pub use instance::places::{default_run_root, image_cache};
 pub use instance::{Found, Instance, what_is_left, what_to_do, whole_name};
 pub use log::{Level, Line, Part, add as add_to_log};
@@ -46,5 +46,6 @@ pub use status::{Counted, Depth, Report, State, report, report_in};
 pub use supervisor::control;
 pub use supervisor::launch::{Lifeline, SUPERVISE, launch};
 pub use tier::{
-    Event, Flushed, OriginState, TierState, evict_tier, flush_tier, path_inside, tier_state,
+    Event, Flushed, OriginState, Prefetched, TierState, evict_tier, flush_tier, path_inside,
+    prefetch_tier, tier_state, unlink_tier, unpin_tier,
 };

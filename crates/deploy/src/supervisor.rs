@@ -170,6 +170,9 @@ impl Supervisor {
         make_plain(&config.run_dir)?;
         let (node, region) = make_node(&settings).map_err(|errno| anyhow!("{errno}"))?;
         region.head.tier.origins.store(config.options.origins.len() as u32, Relaxed);
+        let write_back = &config.options.write_back;
+        region.head.tier.at_close.store(u32::from(write_back.when()?.at_close), Relaxed);
+        region.head.tier.at_write.store(u32::from(write_back.at_write), Relaxed);
         let releases = watch_slot_files(&config.run_dir.join("ofd"))?;
         watch.add(&listener, Source::Listener)?;
         watch.add(&lifeline, Source::Lifeline)?;

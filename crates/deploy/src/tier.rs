@@ -1,5 +1,7 @@
 //! The caching tier of a running instance, as people ask for it.
 
+mod prefetch;
+
 use std::{
     os::unix::ffi::{OsStrExt, OsStringExt},
     path::{Path, PathBuf},
@@ -14,7 +16,8 @@ use mayfly_types::{Errno, limits::LANES};
 use mayfly_wire::{
     TierAsk,
     tier::{
-        TIER_EVICT, TIER_FLUSH_LAST, TIER_FLUSH_NOW, TIER_STATUS, TierNote, TierSource, unpacked,
+        TIER_EVICT, TIER_FLUSH_LAST, TIER_FLUSH_NOW, TIER_MAY_UNLINK, TIER_STATUS, TIER_UNLINK,
+        TIER_UNPIN, TierNote, TierSource, unpacked,
     },
 };
 use serde::Serialize;
@@ -25,9 +28,51 @@ use crate::{Config, Members, status::attached};
 const AT_ONCE: usize = 8;
 const _: () = assert!(AT_ONCE < LANES);
 
+pub use prefetch::{Prefetched, prefetch_tier};
+
 /// How often what could not be flushed just now is tried again, and the time between.
 const TRIES: u32 = 100;
 const PAUSE: Duration = Duration::from_millis(50);
+
+/// What was done of an origin since the daemon began.
+#[derive(Debug, Clone, Serialize)]
+pub struct Counts {
+    /// Reads that the daemon was asked for, of what was here.
+    pub reads_here: u64,
+    /// Their bytes.
+    pub read_here_bytes: u64,
+    /// Reads that had to wait for the origin.
+    pub reads_outside: u64,
+    /// Their bytes.
+    pub read_outside_bytes: u64,
+    /// Fetches of files and of parts of files.
+    pub fetches: u64,
+    /// Their bytes.
+    pub fetched_bytes: u64,
+    /// Files that were written back.
+    pub flushes: u64,
+    /// Their bytes.
+    pub flushed_bytes: u64,
+    /// Files whose bytes went, since they can be fetched again.
+    pub evictions: u64,
+    /// Their bytes.
+    pub evicted_bytes: u64,
+}
+
+impl Counts {
+    fn add(&mut self, more: &Counts) {
+        self.reads_here += more.reads_here;
+        self.read_here_bytes += more.read_here_bytes;
+        self.reads_outside += more.reads_outside;
+        self.read_outside_bytes += more.read_outside_bytes;
+        self.fetches += more.fetches;
+        self.fetched_bytes += more.fetched_bytes;
+        self.flushes += more.flushes;
+        self.flushed_bytes += more.flushed_bytes;
+        self.evictions += more.evictions;
+        self.evicted_bytes += more.evicted_bytes;
+    }
+}
 
 /// An origin, and how much of it is here.
 #[derive(Debug, Clone, Serialize)]
@@ -52,6 +97,12 @@ pub struct OriginState {
     pub conflicts: u64,
     /// Fetches and flushes that failed since the daemon began.
     pub errors: u64,
+    /// Files that stay here.
+    pub pinned_files: u64,
+    /// Their bytes.
+    pub pinned_bytes: u64,
+    /// What was done since the daemon began.
+    pub counts: Counts,
 }
 
 /// A conflict, or something that failed.
@@ -95,6 +146,8 @@ struct Told {
     failed: u64,
     conflicts: u64,
     left: u64,
+    bytes: u64,
+    is_directory: bool,
     state: TierState,
 }
 
@@ -125,26 +178,41 @@ fn ask(config: &Config, attached: &Attachment, what: u32, path: &Path) -> Result
     all.context("no node was asked")
 }
 
+/// Which shard of all is the first one of a node, which has all that the node has of origins.
+pub(crate) fn first_shard(config: &Config, node: u32) -> Result<u32> {
+    node.checked_mul(config.options.shards).context("an impossible number of shards")
+}
+
 fn ask_node(
     config: &Config,
     attached: &Attachment,
     (what, node): (u32, u32),
     path: &Path,
 ) -> Result<Told> {
-    let shard =
-        node.checked_mul(config.options.shards).context("an impossible number of shards")?;
+    let shard = first_shard(config, node)?;
+    try_ask(config, attached, (what, shard), path)
+        .map_err(|errno| anyhow!("the daemon of node {node} of {:?}: {errno}", config.name))
+}
+
+/// Asks a shard.
+fn try_ask(
+    config: &Config,
+    attached: &Attachment,
+    (what, shard): (u32, u32),
+    path: &Path,
+) -> Result<Told, Errno> {
     let ask = TierAsk { what, shard, path: path.as_os_str().as_bytes() };
-    let asked = attached.transport.exchange(&ask, Patience::Interruptible, |answer| match answer {
+    attached.transport.exchange(&ask, Patience::Interruptible, |answer| match answer {
         Answer::Done(told) => {
             let state = state(config, told.sources, told.notes).ok_or(Errno::EPROTO)?;
             let (flushed, failed) = (told.flushed, told.failed);
             let (conflicts, left) = (told.conflicts, told.left);
-            Ok(Told { flushed, failed, conflicts, left, state })
+            let (bytes, is_directory) = (told.bytes, told.is_directory);
+            Ok(Told { flushed, failed, conflicts, left, bytes, is_directory, state })
         }
         Answer::Failed(errno) => Err(errno),
         Answer::Escaped(_) => Err(Errno::EPROTO),
-    });
-    asked.map_err(|errno| anyhow!("the daemon of node {node} of {:?}: {errno}", config.name))
+    })
 }
 
 impl Told {
@@ -162,6 +230,9 @@ impl Told {
             origin.fetching += more.fetching;
             origin.conflicts += more.conflicts;
             origin.errors += more.errors;
+            origin.pinned_files += more.pinned_files;
+            origin.pinned_bytes += more.pinned_bytes;
+            origin.counts.add(&more.counts);
         }
         self.state.events.extend(other.state.events);
     }
@@ -182,6 +253,20 @@ fn state(config: &Config, sources: &[u8], notes: &[u8]) -> Option<TierState> {
             fetching: of.fetching,
             conflicts: of.conflicts,
             errors: of.errors,
+            pinned_files: of.pinned_files,
+            pinned_bytes: of.pinned_bytes,
+            counts: Counts {
+                reads_here: of.counts.reads_here,
+                read_here_bytes: of.counts.read_here_bytes,
+                reads_outside: of.counts.reads_outside,
+                read_outside_bytes: of.counts.read_outside_bytes,
+                fetches: of.counts.fetches,
+                fetched_bytes: of.counts.fetched_bytes,
+                flushes: of.counts.flushes,
+                flushed_bytes: of.counts.flushed_bytes,
+                evictions: of.counts.evictions,
+                evicted_bytes: of.counts.evicted_bytes,
+            },
         })
     };
     let event = |note: TierNote<'_>| {
@@ -243,6 +328,36 @@ pub fn flush_tier(config: &Config, path: &Path, last: bool) -> Result<Flushed> {
 pub fn evict_tier(config: &Config, path: &Path) -> Result<u64> {
     ensure!(!config.options.origins.is_empty(), "{:?} has no --origin", config.name);
     Ok(ask(config, &attached(config)?, TIER_EVICT, path).context("nothing is freed")?.flushed)
+}
+
+/// What is pinned in the instance, or below a path of it, may go again; how many files.
+///
+/// # Errors
+/// When the daemon does not answer.
+pub fn unpin_tier(config: &Config, path: &Path) -> Result<u64> {
+    ensure!(!config.options.origins.is_empty(), "{:?} has no --origin", config.name);
+    Ok(ask(config, &attached(config)?, TIER_UNPIN, path)?.flushed)
+}
+
+/// The directory at this path shows its origin no more. Everything was flushed.
+///
+/// # Errors
+/// When none is shown there, something of it is dirty or open, or the daemon does not answer.
+pub fn unlink_tier(config: &Config, path: &Path) -> Result<()> {
+    let attached = attached(config)?;
+    for _ in 0..TRIES {
+        // No node begins before all have been asked.
+        let mut told = ask(config, &attached, TIER_MAY_UNLINK, path)?;
+        if told.left + told.failed == 0 {
+            told = ask(config, &attached, TIER_UNLINK, path)?;
+        }
+        ensure!(told.failed == 0, "{} files or directories of it are open", told.failed);
+        if told.left == 0 {
+            return Ok(());
+        }
+        sleep(PAUSE);
+    }
+    Err(anyhow!("something of it is dirty, or is being fetched or changed, all the time"))
 }
 
 /// The path of a file of the instance from its root.

@@ -64,6 +64,10 @@ pub const JOURNAL: u8 = b'j';
 pub const CHUNKS: u8 = b'Y';
 /// First byte of the note of a copy that was written beside its master copy.
 pub const CONFLICT: u8 = b'K';
+/// First byte of the mark of a file of an origin that stays here.
+pub const PINNED: u8 = b'p';
+/// First byte of the mark that an origin is shown no more, by its number and one.
+pub const ORIGIN_UNLINKED: u8 = b'o';
 
 /// First byte of the note that a directory shows an origin, or a directory below one.
 pub const SHOWN: u8 = b'a';

@@ -5,6 +5,7 @@ use std::{
     path::{Path, PathBuf},
     sync::Arc,
     thread,
+    time::Duration,
 };
 
 use anyhow::{Context, Result, anyhow};
@@ -15,9 +16,9 @@ use mayfly_types::{
     limits::{LANES, TRANSFER_BYTES_MAX},
 };
 use mayfly_wire::{
-    TierDone, TierItem, TierWork,
+    TierAsk, TierDone, TierItem, TierWork,
     tier::{
-        TIER_CHECK, TIER_CHUNKS, TIER_CREATE, TIER_FETCH, TIER_FLUSH, TIER_LOOK,
+        TIER_CHECK, TIER_CHUNKS, TIER_CREATE, TIER_FETCH, TIER_FLUSH, TIER_FLUSH_DUE, TIER_LOOK,
         TIER_MAKE_DIRECTORY, TIER_REMOVE, TIER_REMOVE_DIRECTORY, TIER_RENAME, TIER_SET_ATTR,
         TIER_SYMLINK,
     },
@@ -43,7 +44,7 @@ const THREADS: usize = 8;
 /// Bytes of an answer that go at once; the rest goes before them.
 const PIECE_BYTES: usize = TRANSFER_BYTES_MAX / 2;
 
-const _: () = assert!(THREADS < LANES);
+const _: () = assert!(THREADS + 1 < LANES);
 
 /// The origins of an instance, and what of it the keeper uses.
 #[derive(Debug, Clone)]
@@ -56,6 +57,10 @@ pub struct Origins {
     pub notes: PathBuf,
     /// What they are outside, by their numbers.
     pub outside: Vec<Outside>,
+    /// Which shard of all is the first one of this node.
+    pub shard: u32,
+    /// How often the daemon is to look for what is due to be written back.
+    pub look_every: Option<Duration>,
 }
 
 /// What an origin is.
@@ -74,20 +79,22 @@ enum Root {
 }
 
 impl Root {
-    fn open(outside: &Outside) -> Result<Root> {
+    /// `None`: a directory that is not there now. It may come back, or is shown no more.
+    fn open(outside: &Outside) -> Result<Option<Root>> {
         let path = &outside.path;
-        let opened = match Store::is_address(path) {
-            true => Store::open(path, outside.read_only).map(Root::Bucket),
-            false => open_root(path).map(Root::Directory).map_err(|errno| errno.to_string()),
-        };
-        opened.map_err(|why| anyhow!("the origin {}: {why}", path.display()))
+        if !Store::is_address(path) {
+            return Ok(open_root(path).ok().map(Root::Directory));
+        }
+        let opened = Store::open(path, outside.read_only);
+        let opened = opened.map_err(|why| anyhow!("the origin {}: {why}", path.display()))?;
+        Ok(Some(Root::Bucket(opened)))
     }
 }
 
 /// All that the threads share.
 struct Keeper {
     transport: ShmTransport,
-    roots: Vec<Root>,
+    roots: Vec<Option<Root>>,
     origins: Origins,
     names: BusyNames,
     open: OpenFiles,
@@ -123,6 +130,16 @@ pub fn keep(origins: &Origins, stop: impl AsFd, ready: impl FnOnce()) -> Result<
             drop(serving);
         };
         thread::Builder::new().name(format!("tier-{number}")).spawn(work)?;
+    }
+    if let Some(every) = origins.look_every {
+        let (keeper, serving) = (Arc::clone(&keeper), Arc::clone(&serving));
+        let look = move || {
+            while keeper.look_once() {
+                thread::sleep(every);
+            }
+            drop(serving);
+        };
+        thread::Builder::new().name("tier-due".to_owned()).spawn(look)?;
     }
     drop(serving);
     ready();
@@ -194,8 +211,27 @@ impl Keeper {
         self.tell(&item, done)
     }
 
+    /// Has what is due written back, and waits for that; false when the daemon does not answer.
+    fn look_once(&self) -> bool {
+        let ask = TierAsk { what: TIER_FLUSH_DUE, shard: self.origins.shard, path: b"" };
+        let asked = self.transport.exchange(&ask, Patience::Endless, |answer| match answer {
+            Answer::Done(_) => Ok(()),
+            Answer::Failed(errno) => Err(errno),
+            Answer::Escaped(_) => Err(Errno::EPROTO),
+        });
+        asked.is_ok()
+    }
+
     fn perform(&self, item: &TierItem<'_>) -> Result<Outcome, Errno> {
-        let root = self.roots.get(item.source as usize).ok_or(Errno::EINVAL)?;
+        let outside = self.origins.outside.get(item.source as usize).ok_or(Errno::EINVAL)?;
+        let late;
+        let root = match self.roots.get(item.source as usize) {
+            Some(Some(root)) => root,
+            _ => {
+                late = Root::Directory(open_root(&outside.path)?);
+                &late
+            }
+        };
         // An earlier daemon may have given the same to another thread.
         let _busy = self.names.take(item);
         let root = match root {

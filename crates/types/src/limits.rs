@@ -176,6 +176,10 @@ pub const TIER_JOURNAL_MAX: usize = 65_536;
 pub const TIER_JOURNAL_AT_ONCE: usize = 16;
 /// Directories above a name of a journal: a deeper one is changed outside first.
 pub const TIER_JOURNAL_DEPTH_MAX: usize = 256;
+/// Files that are pinned.
+pub const TIER_PINS_MAX: usize = 1 << 20;
+/// Dirty files that are looked at for what is to go back by itself, at a time.
+pub const TIER_DUE_SCAN_MAX: usize = 1024;
 /// Origins of an instance.
 pub const TIER_SOURCES_MAX: usize = 16;
 

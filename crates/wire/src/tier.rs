@@ -97,6 +97,20 @@ pub const TIER_FLUSH_NOW: u32 = 1;
 pub const TIER_FLUSH_LAST: u32 = 2;
 /// Bytes go that can be fetched again; [`TierTold::flushed`] says of how many files.
 pub const TIER_EVICT: u32 = 3;
+/// The bytes of the file, or the names of the directory, are to be here. When nobody reads them,
+/// other work goes first.
+pub const TIER_PREFETCH: u32 = 4;
+/// The same, and they stay.
+pub const TIER_PIN: u32 = 5;
+/// What is at or below the path may go again; [`TierTold::flushed`] says of how many files.
+pub const TIER_UNPIN: u32 = 6;
+/// The directory shows its origin no more. Not done when [`TierTold::left`] things of it are under
+/// way or dirty, or [`TierTold::failed`] of its files are open.
+pub const TIER_UNLINK: u32 = 7;
+/// Whether that could be done.
+pub const TIER_MAY_UNLINK: u32 = 9;
+/// What was not changed for the time that was chosen goes back. Answered when it has.
+pub const TIER_FLUSH_DUE: u32 = 8;
 
 wire_struct! {
     /// See [`crate::Op::TierAsk`]. `shard`: which of all, as in [`crate::Inspect`]; the first one
@@ -110,8 +124,13 @@ wire_struct! {
         flushed: u64,
         failed: u64,
         conflicts: u64,
-        /// To be asked for again: it is dirty and could not be flushed just now.
+        /// To be asked for again: it is dirty and could not be flushed just now. Of a prefetch: 1
+        /// for what has no bytes outside.
         left: u64,
+        /// Of a prefetch: how long the file is. [`TierTold::flushed`] is 1 if it was fetched now.
+        bytes: u64,
+        /// Of a prefetch: it is a directory.
+        is_directory: bool,
         /// [`TierSource`]s, packed.
         sources: &'a [u8],
         /// [`TierNote`]s, packed, the latest ones.
@@ -129,11 +148,47 @@ wire_struct! {
         fetching: u64,
         conflicts: u64,
         errors: u64,
+        pinned_files: u64,
+        pinned_bytes: u64,
+        counts: TierCounts,
+    }
+}
+wire_struct! {
+    /// What was done of an origin since the daemon began.
+    TierCounts {
+        /// Reads that the daemon was asked for, of what was here.
+        reads_here: u64,
+        read_here_bytes: u64,
+        /// Those that had to wait for the origin.
+        reads_outside: u64,
+        read_outside_bytes: u64,
+        fetches: u64,
+        fetched_bytes: u64,
+        flushes: u64,
+        flushed_bytes: u64,
+        evictions: u64,
+        evicted_bytes: u64,
     }
 }
 wire_struct! {
     /// A conflict, with the name of the copy, or an error.
     TierNote<'a> { source: u32, errno: u32, path: &'a [u8], copy: &'a [u8], }
+}
+
+impl TierCounts {
+    /// Nothing was done.
+    pub const NONE: TierCounts = TierCounts {
+        reads_here: 0,
+        read_here_bytes: 0,
+        reads_outside: 0,
+        read_outside_bytes: 0,
+        fetches: 0,
+        fetched_bytes: 0,
+        flushes: 0,
+        flushed_bytes: 0,
+        evictions: 0,
+        evicted_bytes: 0,
+    };
 }
 
 /// Attributes of nothing.

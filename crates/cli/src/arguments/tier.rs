@@ -20,6 +20,31 @@ pub(crate) struct Origins {
     /// [default: 1s]
     #[arg(long, value_name = "always|TIME|never", requires = "origin")]
     pub(crate) validate: Option<String>,
+    /// Write back by itself what was not written for this time
+    #[arg(long, value_name = "TIME", requires = "origin")]
+    pub(crate) flush_after: Option<String>,
+    /// Write a file back before a close of it returns, of who could write to it, with the error
+    /// that this meets
+    #[arg(long, requires = "origin")]
+    pub(crate) flush_on_close: bool,
+    /// fsync, and writes with O_SYNC, return when the file is written back
+    #[arg(long, requires = "origin")]
+    pub(crate) fsync_origin: bool,
+    /// Each write returns when the file is written back: all of it each time. With
+    /// --flush-on-close and --fsync-origin
+    #[arg(long, requires = "origin")]
+    pub(crate) write_through: bool,
+}
+
+impl Origins {
+    pub(super) fn write_back(&self) -> mayfly_deploy::WriteBack {
+        mayfly_deploy::WriteBack {
+            after: self.flush_after.clone(),
+            at_close: self.flush_on_close,
+            at_sync: self.fsync_origin,
+            at_write: self.write_through,
+        }
+    }
 }
 
 #[derive(Debug, Args)]
@@ -42,6 +67,7 @@ Examples:
   mayfly start --origin /scratch/project:proj --origin /data/sets:sets,ro
   mayfly start --origin s3://bucket/sets:sets,ro   # credentials as for `mayfly stage`
   mayfly tier status --json | jq .origins
+  mayfly tier prefetch \"$MAYFLY_MOUNT/proj/input\"; ls sets/*.tar | mayfly tier prefetch -
   mayfly tier flush \"$MAYFLY_MOUNT/proj/results\"";
 
 #[derive(Debug, Subcommand)]
@@ -51,6 +77,15 @@ pub(crate) enum Tier {
     Status(TierStatus),
     /// Write back what was changed
     Flush(TierFlush),
+    /// Fetch files, and what is in directories, before somebody reads them. What is read meanwhile
+    /// goes first
+    Prefetch(TierPrefetch),
+    /// Fetch files, and what is in directories now, and keep them here: they are never evicted
+    Pin(TierPrefetch),
+    /// Let files go again that were pinned
+    Unpin(TierFlush),
+    /// Show an origin no more: what is dirty of it goes back first, and nothing outside is removed
+    Unlink(TierUnlink),
     /// Free the space of files that can be fetched again: not of those that were changed and not
     /// written back, are open or mapped, or are small
     Evict(TierFlush),
@@ -72,6 +107,34 @@ pub(crate) struct TierFlush {
     /// Files and directories of the instance [default: everything]
     #[arg(value_name = "PATH")]
     pub(crate) paths: Vec<PathBuf>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct TierUnlink {
+    #[command(flatten)]
+    pub(crate) which: Which,
+    /// The directory of the instance that shows the origin
+    #[arg(value_name = "PATH")]
+    pub(crate) path: PathBuf,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct TierPrefetch {
+    #[command(flatten)]
+    pub(crate) which: Which,
+    /// Files and directories of the instance; -: those that standard input names, one a line
+    #[arg(value_name = "PATH", required = true)]
+    pub(crate) paths: Vec<PathBuf>,
+    /// What standard input names is separated by zero bytes, as `find -print0` does it
+    #[arg(short = '0', long)]
+    pub(crate) null: bool,
+    /// How many files are fetched at a time
+    #[arg(long, value_name = "N", default_value_t = 8,
+          value_parser = clap::value_parser!(u16).range(1..=64))]
+    pub(crate) at_once: u16,
+    /// Print JSON
+    #[arg(long)]
+    pub(crate) json: bool,
 }
 
 impl super::Make {

@@ -54,10 +54,14 @@ impl Shard {
     /// fsync and its like. What was acknowledged survives the daemon anyway; only `--durability
     /// sync` asks for more, and there the store's commits are synchronous already.
     pub(crate) fn sync(&mut self, caller: Caller, sync: &Sync<'_>) -> Outcome<Served> {
+        if sync.all && self.flush_for_sync(caller) {
+            return Ok(Served::Pending);
+        }
         let object = if sync.all {
             None
         } else {
             let inode = self.load_target(&sync.target)?.inode;
+            self.written_back_at_sync(inode.id)?;
             let Content::Object(generation) = inode.content else { return Ok(Served::Replied) };
             if inode.layout.striped {
                 return self.sync_striped(&inode);

@@ -66,8 +66,10 @@ impl Shard {
                 let start = usize::try_from(read.offset).unwrap_or(usize::MAX).min(bytes.len());
                 let bytes = &bytes[start..start + count.min(bytes.len() - start)];
                 Data { object: false, bytes }.encode(to)?;
+                self.note_read(&located.inode, bytes.len() as u64);
             }
             Content::Object(generation) => {
+                self.note_read_at(&located.inode, read.offset, count as u64);
                 let object = ObjectId { file: open.id, generation: *generation };
                 self.check_not_in_doubt(open.id)?;
                 self.touch_atime(&mut located)?;

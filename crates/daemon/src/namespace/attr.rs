@@ -58,7 +58,7 @@ impl Shard {
     }
 
     /// What stat reports. While the size is unsettled the object knows it, and its space and times.
-    pub(super) fn attr_of(&mut self, inode: &Inode) -> Outcome<Attr> {
+    pub(crate) fn attr_of(&mut self, inode: &Inode) -> Outcome<Attr> {
         let object = match object_of(inode).filter(|_| inode.unsettled) {
             Some(_) if inode.layout.striped => Some(self.look_striped(inode)?),
             Some(object) => Some(self.look(object)?),

@@ -18,7 +18,7 @@ use crate::{
 
 impl Shard {
     /// What a path names, for operations that need it to exist.
-    pub(super) fn find(&mut self, walk: &Walk<'_>) -> Outcome<Located> {
+    pub(crate) fn find(&mut self, walk: &Walk<'_>) -> Outcome<Located> {
         if let At::File { id, slash, by_name } = self.run.place.at {
             let located = self.load_arrived(id, by_name)?;
             if slash && located.inode.kind() != FileKind::Directory {

@@ -122,6 +122,9 @@ impl Shard {
 
     fn try_end_open(&mut self, open: OpenRef) -> Outcome<()> {
         let Some((found, last)) = self.files.opens.remove(open) else { return Ok(()) };
+        if found.may_write() {
+            self.flush_closed(found.id);
+        }
         if found.may_write() && self.node.head.watched.load(Relaxed) != 0 {
             self.files.written.push(found.id);
         }

@@ -14,7 +14,7 @@ use std::collections::VecDeque;
 
 use mayfly_transport_tcp::{Body, Bytes};
 use mayfly_types::{Errno, FileId, limits::REPLY_BYTES_MAX};
-use mayfly_wire::{Inspect, Op, RemoveStray, Request, Target, TierAsk};
+use mayfly_wire::{Inspect, Op, RemoveStray, Request, Sync, Target, TierAsk};
 
 use crate::{
     api::{Caller, Completion, Progress},
@@ -493,6 +493,11 @@ impl Shard {
             (Some(found), ..) => open(found.index),
             (None, Some(Target::Directory(id)), _) => home(id),
             (None, _, Request::PathOf(path)) => home(path.file),
+            // What a node has of origins is at its first shard.
+            (None, _, Request::Sync(Sync { all: true, .. })) if !self.tier.sources.is_empty() => {
+                let node = self.place.numbering.node_of(self.place.shard);
+                Some(self.place.numbering.front_of(node))
+            }
             (None, _, Request::Inspect(Inspect { shard, .. }))
             | (None, _, Request::TierAsk(TierAsk { shard, .. }))
             | (None, _, Request::RemoveStray(RemoveStray { shard, .. })) => {

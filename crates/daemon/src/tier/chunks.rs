@@ -91,6 +91,7 @@ impl Shard {
             return Ok(Served::Replied);
         }
         let object = self.range_at_hand(inode, (read.offset, count))?;
+        self.note_read(inode, count);
         Ok(self.start_read(caller, object, read.offset, count as usize))
     }
 
@@ -125,6 +126,13 @@ impl Shard {
     pub(crate) fn all_chunks_at_hand(&mut self, inode: &Inode) -> Outcome<()> {
         let chunks = self.chunks_here(inode)?;
         let missing = (0..chunks.count()).find(|chunk| !chunks.has(*chunk)).unwrap_or(0);
+        // A long file takes many, and what has come is not looked for any more.
+        self.run.outside.done.retain(|(wanted, result)| match wanted {
+            Wanted::Chunks(file, _, run) => {
+                *file != inode.id || run.end > missing || result.is_err()
+            }
+            _ => true,
+        });
         let run = Run { first: missing, end: chunks.count(), ahead: TIER_AHEAD_CHUNKS_MAX };
         Err(self.want_chunks(inode, &chunks, run)?)
     }
@@ -315,6 +323,10 @@ impl Shard {
             chunks.add(chunk);
         }
         let bytes = chunks.bytes_here();
+        self.count(chunks.source, |counts| {
+            counts.fetches += 1;
+            counts.fetched_bytes += bytes.saturating_sub(before.0);
+        });
         self.counters.settled_bytes += space_of(&chunks).saturating_sub(before.1);
         self.count_cached(chunks.source, before.0, bytes);
         self.saw(&mut located.inode, seen.at_ms);

@@ -2,9 +2,10 @@
 //!
 //! Before a request is served, when nothing of it is under way, the shard looks whether there is
 //! room for what it may take, and a reserve. If not, clean files give up their objects, those first
-//! that were seen outside longest ago. Nothing dirty goes, nothing that somebody has open, reads
-//! by a lease or may have mapped, and nothing that is being fetched or flushed. When that is not
-//! enough, dirty files are flushed, so that they can go next.
+//! that were read longest ago: by a request, or by a lease or a mapping when somebody last looked
+//! for room. Nothing dirty goes, nothing pinned, nothing that somebody has open, reads by a lease
+//! or may have mapped, and nothing that is being fetched or flushed. When that is not enough, dirty
+//! files are flushed, so that they can go next, and who needs their space waits for that.
 
 use mayfly_meta::{
     Scan, key,
@@ -19,6 +20,7 @@ use mayfly_wire::{GRANT_WRITE, Request};
 use crate::{
     fault::Outcome,
     log,
+    namespace::state::inode::Located,
     shard::Shard,
     tier::{
         gates::{is_absent, is_by_chunks, master_of},
@@ -31,7 +33,7 @@ const PAUSE_MS: u64 = 100;
 
 /// A file whose bytes may go.
 struct Candidate {
-    seen_ms: u64,
+    used_ms: u64,
     file: FileId,
     at: At,
 }
@@ -70,7 +72,7 @@ impl Shard {
 
     /// Makes room for a request, as far as something can go. Nothing of it was begun.
     pub(crate) fn make_room(&mut self, request: &Request<'_>) {
-        if !self.has_tier() || self.elapsed_ms() < self.tier.evict_again_ms {
+        if !self.has_tier() || self.elapsed_ms() < self.tier.policy.evict_again_ms {
             return;
         }
         let wants = self.bytes_wanted_by(request);
@@ -78,6 +80,15 @@ impl Shard {
             return;
         }
         self.make_room_for(wants);
+    }
+
+    /// Whether a request has to wait until what is dirty was flushed and can go.
+    pub(crate) fn waits_for_room(&mut self, request: &Request<'_>) -> bool {
+        if !self.has_tier() || !self.tier.is_making_room() {
+            return false;
+        }
+        let wants = self.bytes_wanted_by(request);
+        wants > 0 && self.free_bytes() < wants
     }
 
     /// The same before something is fetched.
@@ -92,7 +103,7 @@ impl Shard {
             log::warn("tier", format_args!("nothing can go: {}", fault.errno()));
         }
         if self.free_bytes() < wanted {
-            self.tier.evict_again_ms = self.elapsed_ms() + PAUSE_MS;
+            self.tier.policy.evict_again_ms = self.elapsed_ms() + PAUSE_MS;
             self.flush_early();
         }
     }
@@ -100,7 +111,7 @@ impl Shard {
     /// Takes the bytes away of clean files at or below a path, until so much is free; how many.
     pub(crate) fn evict(&mut self, path: &[Vec<u8>], free_bytes: u64) -> Outcome<u64> {
         let mut candidates = self.candidates()?;
-        candidates.sort_unstable_by_key(|of| (of.seen_ms, of.file));
+        candidates.sort_unstable_by_key(|of| (of.used_ms, of.file));
         let mut evicted = 0;
         for Candidate { file, at, .. } in candidates {
             if self.free_bytes() >= free_bytes {
@@ -126,7 +137,7 @@ impl Shard {
             }
             let moved = || master_of(inode).ok().map(|master| (master.parent, master.name));
             if let Some(at) = at.or_else(moved) {
-                clean.push(Candidate { seen_ms: 0, file: inode.id, at });
+                clean.push(Candidate { used_ms: 0, file: inode.id, at });
             }
         };
         self.store.scan(&[key::DENTRY], &[key::DENTRY], &mut |key, record| {
@@ -143,19 +154,42 @@ impl Shard {
             }
             Scan::More
         })?;
+        clean.retain(|of| !self.tier.policy.pinned.contains_key(&of.file));
         for of in &mut clean {
-            of.seen_ms = self.tier.files.get(&of.file).copied().unwrap_or(0);
+            // One that nobody has read yet was fetched for somebody.
+            let seen = || self.tier.files.get(&of.file);
+            let used = self.tier.policy.used.get(&of.file).or_else(seen);
+            of.used_ms = used.copied().unwrap_or(0);
         }
         Ok(clean)
     }
 
     /// Takes the bytes of a file away, if nobody uses them.
     fn evict_one(&mut self, file: FileId, at: &At) -> Outcome<bool> {
-        let mut located = self.load_cached(file, at)?;
+        let located = self.load_cached(file, at)?;
         let busy = self.tier.busy.contains_key(at) || self.tier.chunk_items.contains_key(&file);
-        if busy || !is_clean(&located.inode) || self.is_in_use(&located.inode)? {
+        if busy || !is_clean(&located.inode) {
             return Ok(false);
         }
+        if self.is_in_use(&located.inode)? {
+            let now_ms = self.elapsed_ms();
+            self.tier.use_file(file, now_ms);
+            return Ok(false);
+        }
+        let source = located.inode.origin.map_or(u32::MAX, |origin| origin.source);
+        let had_bytes = self.tier.sources.get(source as usize).map_or(0, |of| of.cached_bytes);
+        let gone = self.take_bytes_away(located)?;
+        if gone {
+            let has = self.tier.sources.get(source as usize).map_or(0, |of| of.cached_bytes);
+            self.count(source, |counts| {
+                counts.evictions += 1;
+                counts.evicted_bytes += had_bytes.saturating_sub(has);
+            });
+        }
+        Ok(gone)
+    }
+
+    fn take_bytes_away(&mut self, mut located: Located) -> Outcome<bool> {
         if is_absent(&located.inode) {
             let had = self.free_bytes();
             self.drop_chunks(&located.inode)?;
@@ -174,7 +208,8 @@ impl Shard {
     /// Begins to write back what is dirty, so that it can go.
     fn flush_early(&mut self) {
         if self.tier.dirty.is_empty()
-            || self.tier.flushes.iter().any(|flush| flush.caller.is_none())
+            || self.tier.is_making_room()
+            || self.elapsed_ms() < self.tier.policy.flush_again_ms
         {
             return;
         }

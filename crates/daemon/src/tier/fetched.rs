@@ -118,6 +118,10 @@ impl Shard {
         let origin = Origin { mtime, size_bytes, resident: true, ..origin };
         self.set_origin(inode, Some(origin));
         inode.residency = Master { ctime: attr.ctime, ..master }.encode();
+        self.count(origin.source, |counts| {
+            counts.fetches += 1;
+            counts.fetched_bytes += size_bytes;
+        });
         self.saw(&mut located.inode, item.since_ms);
         self.save(&located)?;
         Ok((seen, !inline))

@@ -29,9 +29,12 @@ use crate::{
     },
 };
 
+/// When nothing could be flushed to make room, so long nobody tries it again, milliseconds.
+const FLUSH_PAUSE_MS: u64 = 5_000;
+
 impl Shard {
     /// Begins to write a file back; nothing when it is clean.
-    fn begin_flush(&mut self, file: FileId, last: bool) -> Outcome<Option<u64>> {
+    pub(crate) fn begin_flush(&mut self, file: FileId, last: bool) -> Outcome<Option<u64>> {
         let Some(birth) = self.tier.dirty.get(&file).cloned() else { return Ok(None) };
         let located = self.load_birth(file, &birth)?;
         if !located.inode.origin.is_some_and(|origin| origin.dirty) {
@@ -82,6 +85,10 @@ impl Shard {
                 if !dirty {
                     self.forget_dirty(*file)?;
                 }
+                self.count(origin.source, |counts| {
+                    counts.flushes += 1;
+                    counts.flushed_bytes += size_bytes;
+                });
                 self.saw(&mut located.inode, item.since_ms);
                 self.save(&located)?;
                 Ok(End::Flushed)
@@ -148,8 +155,20 @@ impl Shard {
         let over: Vec<_> = self.tier.flushes.extract_if(.., done).collect();
         for flush in over {
             // What is clean now may go.
-            self.tier.evict_again_ms = 0;
-            let Some(caller) = flush.caller else { continue };
+            self.tier.policy.evict_again_ms = 0;
+            self.wake_blocked();
+            let Some(caller) = flush.caller else {
+                if flush.flushed + flush.conflicts == 0 {
+                    self.tier.policy.flush_again_ms = self.elapsed_ms() + FLUSH_PAUSE_MS;
+                }
+                continue;
+            };
+            if flush.is_sync {
+                let failed = flush.failed + flush.left + flush.conflicts > 0;
+                let status = if failed { Errno::EIO.raw() as u32 } else { 0 };
+                self.answer_after_commit(caller, status, Vec::new());
+                continue;
+            }
             match self.tier_report(&flush) {
                 Ok(body) => self.answer_after_commit(caller, 0, body),
                 Err(errno) => {

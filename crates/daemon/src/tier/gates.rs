@@ -7,6 +7,7 @@ use mayfly_meta::{
     record::{Content, Inode, Master, Origin},
 };
 use mayfly_types::{Errno, FileId, FileKind, limits::TIER_WHOLE_BYTES_MAX};
+use mayfly_wire::tier::TierCounts;
 
 use crate::{
     fault::{Fault, Outcome},
@@ -165,6 +166,8 @@ impl Shard {
         let at = self.place_at_origin(&located.inode)?;
         let flush = self.tier.busy.get(&at).and_then(|flush| self.tier.items.get_mut(flush));
         flush.into_iter().for_each(|item| item.rewritten = true);
+        let now_ms = self.elapsed_ms();
+        self.tier.policy.changed_ms.insert(located.inode.id, now_ms);
         if origin.dirty {
             return Ok(());
         }
@@ -190,6 +193,7 @@ impl Shard {
 
     /// The file is clean, or gone.
     pub(crate) fn forget_dirty(&mut self, id: FileId) -> Outcome<()> {
+        self.tier.policy.changed_ms.remove(&id);
         if self.tier.dirty.remove(&id).is_some() {
             self.store.delete(&key::numbered(key::DIRTY, id))?;
             self.show_dirty();
@@ -273,6 +277,35 @@ impl Shard {
         }
     }
 
+    /// Something was done of an origin.
+    pub(crate) fn count(&mut self, source: u32, add: impl FnOnce(&mut TierCounts)) {
+        if let Some(source) = self.tier.sources.get_mut(source as usize) {
+            add(&mut source.counts);
+        }
+    }
+
+    /// So many bytes of a file are read from there, if it has them.
+    pub(crate) fn note_read_at(&mut self, inode: &Inode, offset: u64, bytes: u64) {
+        self.note_read(inode, inode.size_bytes.saturating_sub(offset).min(bytes));
+    }
+
+    /// So many bytes of a file are read now.
+    pub(crate) fn note_read(&mut self, inode: &Inode, bytes: u64) {
+        let Some(origin) = inode.origin else { return };
+        let waited = self.run.outside.has_fetched();
+        self.count(origin.source, |counts| {
+            if waited {
+                counts.reads_outside += 1;
+                counts.read_outside_bytes += bytes;
+            } else {
+                counts.reads_here += 1;
+                counts.read_here_bytes += bytes;
+            }
+        });
+        let now_ms = self.elapsed_ms();
+        self.tier.use_file(inode.id, now_ms);
+    }
+
     /// Changes what an inode says of its master copy, with what is counted of it.
     pub(crate) fn set_origin(&mut self, inode: &mut Inode, origin: Option<Origin>) {
         let had = std::mem::replace(&mut inode.origin, origin);
@@ -295,6 +328,8 @@ impl Shard {
     pub(crate) fn leave_tier(&mut self, inode: &mut Inode) -> Outcome<()> {
         let Some(origin) = inode.origin else { return Ok(()) };
         self.forget_dirty(inode.id)?;
+        self.forget_pin(inode.id)?;
+        self.tier.policy.used.remove(&inode.id);
         self.tier.files.remove(&inode.id);
         self.tier.directories.remove(&inode.id);
         self.forget_root(inode.id)?;

@@ -16,7 +16,7 @@ use mayfly_types::{
     limits::{LANES, TIER_ITEM_SECONDS, TIER_ITEMS_MAX, TIER_LISTING_BYTES_MAX},
 };
 use mayfly_wire::{
-    TierDone, TierItem,
+    Op, TierDone, TierItem,
     tier::{NO_ATTR, TIER_CONFLICT, errno_of},
 };
 
@@ -45,6 +45,7 @@ impl Shard {
         // It may take long, and what other shards have said may not be so any more.
         self.forget_facts();
         let run = std::mem::take(&mut self.run);
+        let is_background = task.op() == Op::TierAsk;
         if let Wanted::Chunks(file, at, chunks) = wanted {
             return self.wait_for_chunks((task, run), file, &at, chunks);
         }
@@ -55,19 +56,34 @@ impl Shard {
             }
             other => other.at().and_then(|at| self.tier.busy.get(at).copied()),
         };
-        if let Some(item) = in_the_way.and_then(|number| self.tier.items.get_mut(&number)) {
+        if let Some(number) = in_the_way
+            && let Some(item) = self.tier.items.get_mut(&number)
+        {
             let same = matches!(&item.work, Work::Wanted(other) if *other == wanted);
             item.waiting.push((task, run, same && wanted.is_shared()));
+            if !is_background {
+                self.tier.hurry(number);
+            }
             return Ok(());
         }
         if self.tier.items.len() >= TIER_ITEMS_MAX {
             return Err(Errno::EAGAIN);
         }
+        if let Wanted::Back(file, _) = wanted {
+            return self.wait_for_flush((task, run), file);
+        }
         let mut item = Item::new(Work::Wanted(wanted), self.elapsed_ms());
         match &item.work {
             Work::Wanted(Wanted::Fetch(file, at)) => {
-                let object = self.object_to_fetch(*file, at).map_err(|fault| fault.errno())?;
-                item.object = Some(object);
+                match self.object_to_fetch(*file, at).map_err(|fault| fault.errno()) {
+                    Ok(object) => item.object = Some(object),
+                    Err(Errno::ENOSPC) if self.tier.is_making_room() => {
+                        self.run = run;
+                        self.block(task);
+                        return Ok(());
+                    }
+                    Err(errno) => return Err(errno),
+                }
             }
             Work::Wanted(Wanted::Change(..)) => {
                 if let Task::Request { caller, .. } = &task {
@@ -78,7 +94,10 @@ impl Shard {
             Work::Wanted(_) | Work::Flush { .. } => {}
         }
         item.waiting.push((task, run, true));
-        self.tier.begin(item);
+        let number = self.tier.begin(item);
+        if is_background {
+            self.tier.put_off(number);
+        }
         self.hand_out_items();
         Ok(())
     }
@@ -90,27 +109,52 @@ impl Shard {
         at: &At,
         chunks: Chunks,
     ) -> Result<(), Errno> {
+        let is_background = task.op() == Op::TierAsk;
         let found = self.fetch_of(file, at, chunks.first);
+        let is_new = found.is_none();
         let (number, has_it) = match found {
             Some(found) => found,
             None if self.tier.items.len() >= TIER_ITEMS_MAX => return Err(Errno::EAGAIN),
-            None => match self.begin_chunks(file, at, chunks).map_err(|fault| fault.errno())? {
-                Some(number) => (number, true),
-                None => {
+            None => match self.begin_chunks(file, at, chunks).map_err(|fault| fault.errno()) {
+                Ok(Some(number)) => (number, true),
+                Ok(None) => {
                     self.run_later(task, run);
                     return Ok(());
                 }
+                Err(Errno::ENOSPC) if self.tier.is_making_room() => {
+                    self.run = run;
+                    self.block(task);
+                    return Ok(());
+                }
+                Err(errno) => return Err(errno),
             },
         };
         if let Some(item) = self.tier.items.get_mut(&number) {
             item.waiting.push((task, run, has_it));
         }
-        self.tier.hurry(number);
+        if !is_background {
+            self.tier.hurry(number);
+        } else if is_new {
+            self.tier.put_off(number);
+        }
         if let Err(fault) = self.fetch_behind(file, at, chunks) {
             // Nobody waits for what comes behind. A store that has failed fails the commit.
             log::warn("tier", format_args!("nothing is read ahead: {}", fault.errno()));
         }
         self.hand_out_items();
+        Ok(())
+    }
+
+    fn wait_for_flush(&mut self, (task, run): (Task, Run), file: FileId) -> Result<(), Errno> {
+        match self.begin_flush(file, false).map_err(|fault| fault.errno())? {
+            Some(number) => {
+                if let Some(item) = self.tier.items.get_mut(&number) {
+                    item.waiting.push((task, run, true));
+                }
+                self.hand_out_items();
+            }
+            None => self.run_later(task, run),
+        }
         Ok(())
     }
 
@@ -181,7 +225,7 @@ impl Shard {
     }
 
     /// The place that an item is about.
-    fn place_of_item(&mut self, number: u64) -> Outcome<At> {
+    pub(crate) fn place_of_item(&mut self, number: u64) -> Outcome<At> {
         let item = self.tier.items.get(&number).ok_or(Errno::ESTALE)?;
         match &item.work {
             Work::Wanted(Wanted::Look(directory)) => {
@@ -253,6 +297,8 @@ impl Shard {
             Work::Wanted(Wanted::Change(at, change)) => {
                 other = self.encode_change(at, change, &mut told)?;
             }
+            // That is an item of another kind.
+            Work::Wanted(Wanted::Back(..)) => return Err(Errno::EIO.into()),
         }
         (told.other, told.bytes) = (&other, &bytes);
         Ok(encoded(path.len() + other.len() + bytes.len() + 512, &told)?)
@@ -356,8 +402,12 @@ impl Shard {
         let result = self.take_in(&item, told);
         self.flush_ended(number, &result);
         let Item { work, waiting, .. } = item;
+        let wanted = match work {
+            Work::Wanted(wanted) => wanted,
+            Work::Flush { file, at, .. } => Wanted::Back(file, at),
+        };
         for (task, mut run, shares) in waiting {
-            if let (true, Work::Wanted(wanted)) = (shares, &work) {
+            if shares {
                 run.outside.done.push((wanted.clone(), result.map_or_else(Err, |end| end.seen())));
             }
             self.run_later(task, run);
@@ -378,7 +428,8 @@ impl Shard {
                 self.chunks_fetched((*file, at, *run), item, told)
             }
             (Work::Wanted(Wanted::Change(..)), Ending::Done { seen, .. }) => Ok(End::Seen(seen)),
-            (Work::Wanted(_), Ending::Conflict { .. }) => Err(Errno::EPROTO.into()),
+            (Work::Wanted(Wanted::Back(..)), Ending::Done { .. })
+            | (Work::Wanted(_), Ending::Conflict { .. }) => Err(Errno::EPROTO.into()),
             (Work::Wanted(_), Ending::Failed(errno)) => Err(errno.into()),
         };
         result.map_err(|fault| {
@@ -402,11 +453,12 @@ impl Shard {
                 continue;
             }
             let (work, waiting) = (&item.work, std::mem::take(&mut item.waiting));
-            let wanted = if let Work::Wanted(wanted) = work { Some(wanted.clone()) } else { None };
+            let wanted = match work {
+                Work::Wanted(wanted) => wanted.clone(),
+                Work::Flush { file, at, .. } => Wanted::Back(*file, at.clone()),
+            };
             for (task, mut run, _) in waiting {
-                if let Some(wanted) = &wanted {
-                    run.outside.done.push((wanted.clone(), Err(Errno::ETIMEDOUT)));
-                }
+                run.outside.done.push((wanted.clone(), Err(Errno::ETIMEDOUT)));
                 self.run_later(task, run);
             }
         }
@@ -430,7 +482,8 @@ impl End {
     fn seen(self) -> Result<Seen, Errno> {
         match self {
             End::Seen(seen) => Ok(seen),
-            End::Flushed | End::Conflict => Err(Errno::EIO),
+            End::Flushed => Ok(Seen { attr: NO_ATTR, same: true, at_ms: 0 }),
+            End::Conflict => Err(Errno::ESTALE),
         }
     }
 }

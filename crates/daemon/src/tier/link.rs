@@ -8,6 +8,7 @@ use mayfly_meta::{
 };
 use mayfly_transport_shm::layout::FILE_APPEND_BY_REQUEST;
 use mayfly_types::{Errno, FileId, FileKind, SessionId, Timestamp};
+use mayfly_wire::tier::TierCounts;
 
 use crate::{
     fault::{Fault, Outcome},
@@ -52,8 +53,10 @@ impl Shard {
         self.look_at_clocks();
         self.take_up_roots()?;
         if self.is_home(FileId::ROOT) {
-            for (source, link) in (0..).zip(links) {
-                self.link_one(source, link)?;
+            for (source, link) in links.iter().enumerate() {
+                if !self.is_ended(source)? {
+                    self.link_one(source as u32, link)?;
+                }
             }
         }
         let counted = self.count_origins(links.len())?;
@@ -66,6 +69,8 @@ impl Shard {
                 cached_bytes,
                 conflicts: 0,
                 errors: 0,
+                is_gone: false,
+                counts: TierCounts::NONE,
             })
             .collect();
         self.tier.valid_ms = valid_ms;
@@ -75,6 +80,12 @@ impl Shard {
         self.take_up_dirty()?;
         self.take_up_changes()?;
         self.take_up_conflicts()?;
+        self.take_up_pins()?;
+        for source in 0..links.len() {
+            if self.is_ended(source)? {
+                self.end_source(source)?;
+            }
+        }
         self.take_up_appenders()?;
         self.commit().map_err(OpenError::Failed)?;
         Ok(())

@@ -1,9 +1,13 @@
 //! What people are told of the tier, and ask of it.
 
+use mayfly_meta::record::BirthKey;
 use mayfly_types::{Errno, FileId, limits::TRANSFER_BYTES_MAX};
 use mayfly_wire::{
     TierAsk, TierTold, Writer,
-    tier::{TIER_EVICT, TIER_FLUSH_LAST, TIER_FLUSH_NOW, TIER_STATUS, TierNote, TierSource, pack},
+    tier::{
+        TIER_EVICT, TIER_FLUSH_DUE, TIER_FLUSH_LAST, TIER_FLUSH_NOW, TIER_MAY_UNLINK, TIER_PIN,
+        TIER_PREFETCH, TIER_STATUS, TIER_UNLINK, TIER_UNPIN, TierNote, TierSource, pack,
+    },
 };
 
 use crate::{
@@ -43,11 +47,27 @@ impl Shard {
                 to.put(&self.tier_report(&flush)?)?;
                 return Ok(Served::Replied);
             }
+            TIER_PREFETCH | TIER_PIN => {
+                return self.prefetch(ask.path, ask.what == TIER_PIN, to);
+            }
+            TIER_UNPIN => {
+                flush.flushed = self.unpin(ask.path)?;
+                to.put(&self.tier_report(&flush)?)?;
+                return Ok(Served::Replied);
+            }
+            TIER_UNLINK | TIER_MAY_UNLINK => {
+                let told = self.unlink_origin(ask.path, ask.what == TIER_UNLINK)?;
+                to.put(&self.tier_report(&told)?)?;
+                return Ok(Served::Replied);
+            }
+            TIER_FLUSH_DUE => return self.flush_due(caller),
             TIER_FLUSH_NOW | TIER_FLUSH_LAST => {}
             _ => return Err(Errno::EINVAL.into()),
         }
-        for file in self.tier.dirty.keys().copied().collect::<Vec<_>>() {
-            if self.is_at_or_below(file, ask.path)? {
+        let dirty: Vec<_> =
+            self.tier.dirty.iter().map(|(id, birth)| (*id, birth.clone())).collect();
+        for (file, birth) in dirty {
+            if self.is_at_or_below(file, &birth, ask.path)? {
                 flush.todo.push_back(file);
             }
         }
@@ -57,14 +77,18 @@ impl Shard {
         Ok(Served::Pending)
     }
 
-    /// Whether a dirty file is what a path of the instance names, or is below it.
-    fn is_at_or_below(&mut self, file: FileId, path: &[u8]) -> Outcome<bool> {
-        let Some(birth) = self.tier.dirty.get(&file).cloned() else { return Ok(false) };
+    /// Whether a file of an origin is what a path of the instance names, or is below it.
+    pub(crate) fn is_at_or_below(
+        &mut self,
+        file: FileId,
+        birth: &BirthKey,
+        path: &[u8],
+    ) -> Outcome<bool> {
         let wanted: Vec<&[u8]> = names_of(path).collect();
         if wanted.is_empty() {
             return Ok(true);
         }
-        let inode = self.load_birth(file, &birth)?.inode;
+        let inode = self.load_birth(file, birth)?.inode;
         let names = self.names_from_root(&self.place_at_origin(&inode)?)?;
         Ok(names.len() >= wanted.len() && names.iter().zip(&wanted).all(|(name, to)| name == to))
     }
@@ -91,6 +115,30 @@ impl Shard {
         Ok(names)
     }
 
+    fn add_dirty_and_pinned(&mut self, sources: &mut [TierSource]) {
+        let dirty: Vec<_> =
+            self.tier.dirty.iter().map(|(id, birth)| (*id, birth.clone())).collect();
+        for (id, birth) in dirty {
+            let Ok(located) = self.load_birth(id, &birth) else { continue };
+            let size_bytes = self.size_of(&located.inode).unwrap_or(located.inode.size_bytes);
+            let source = located.inode.origin.map_or(u32::MAX, |origin| origin.source);
+            if let Some(source) = sources.get_mut(source as usize) {
+                source.dirty_files += 1;
+                source.dirty_bytes += size_bytes;
+            }
+        }
+        let pinned: Vec<_> =
+            self.tier.policy.pinned.iter().map(|(id, birth)| (*id, birth.clone())).collect();
+        for (id, birth) in pinned {
+            let Ok(located) = self.load_birth(id, &birth) else { continue };
+            let source = located.inode.origin.map_or(u32::MAX, |origin| origin.source);
+            if let Some(source) = sources.get_mut(source as usize) {
+                source.pinned_files += 1;
+                source.pinned_bytes += located.inode.size_bytes;
+            }
+        }
+    }
+
     /// How things are, and what a flush has come to.
     pub(crate) fn tier_report(&mut self, flush: &Flush) -> Result<Vec<u8>, Errno> {
         let mut sources: Vec<TierSource> = (0..)
@@ -104,19 +152,12 @@ impl Shard {
                 fetching: 0,
                 conflicts: of.conflicts,
                 errors: of.errors,
+                pinned_files: 0,
+                pinned_bytes: 0,
+                counts: of.counts,
             })
             .collect();
-        let dirty: Vec<_> =
-            self.tier.dirty.iter().map(|(id, birth)| (*id, birth.clone())).collect();
-        for (id, birth) in dirty {
-            let Ok(located) = self.load_birth(id, &birth) else { continue };
-            let size_bytes = self.size_of(&located.inode).unwrap_or(located.inode.size_bytes);
-            let source = located.inode.origin.map_or(u32::MAX, |origin| origin.source);
-            if let Some(source) = sources.get_mut(source as usize) {
-                source.dirty_files += 1;
-                source.dirty_bytes += size_bytes;
-            }
-        }
+        self.add_dirty_and_pinned(&mut sources);
         let fetches = self.tier.items.values().filter_map(|item| match &item.work {
             Work::Wanted(Wanted::Fetch(_, at) | Wanted::Chunks(_, at, _)) => Some(at.clone()),
             _ => None,
@@ -129,7 +170,10 @@ impl Shard {
             }
         }
         let (mut packed, mut used) = (vec![0; TRANSFER_BYTES_MAX / 4], 0);
-        for source in &sources {
+        let is_shown = |of: &&TierSource| {
+            self.tier.sources.get(of.source as usize).is_some_and(|source| !source.is_gone)
+        };
+        for source in sources.iter().filter(is_shown) {
             used = pack(source, &mut packed, used).ok_or(Errno::EOVERFLOW)?;
         }
         let (mut notes, mut noted) = (vec![0; TRANSFER_BYTES_MAX / 2], 0);
@@ -145,6 +189,8 @@ impl Shard {
             failed: flush.failed,
             conflicts: flush.conflicts,
             left: flush.left,
+            bytes: 0,
+            is_directory: false,
             sources: &packed[..used],
             notes: &notes[..noted],
         };

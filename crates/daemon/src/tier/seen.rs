@@ -18,7 +18,7 @@ use mayfly_types::{
 use mayfly_wire::tier::{NO_ATTR, TierEntry, unpacked};
 
 use crate::{
-    fault::Outcome,
+    fault::{Fault, Outcome},
     files::state::data::object_of,
     namespace::state::{
         inode::{Located, Ownership},
@@ -370,7 +370,13 @@ impl Shard {
     }
 
     fn is_unmapped(&self, object: mayfly_object::ObjectId) -> bool {
-        matches!(self.look(object), Ok(attr) if !attr.mapped)
+        let attr = match self.look(object) {
+            // It is not open: so is one that was fetched and not read since, and was taken for one
+            // that is mapped, and never went. Its file is the node's own, and opened at once.
+            Err(Fault::Prepare(_)) => self.objects.attr(object).map_err(Fault::Errno),
+            looked => looked,
+        };
+        attr.is_ok_and(|attr| !attr.mapped)
     }
 
     /// A name is gone outside.

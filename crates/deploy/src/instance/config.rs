@@ -16,7 +16,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{
     data_dirs::DataDir,
-    origins::{self, Origin},
+    origins::{self, Origin, WriteBack},
     places,
 };
 use crate::processes::processors;
@@ -90,6 +90,9 @@ pub struct Options {
     /// How long what was seen there is believed: `always`, `never`, or a time.
     #[serde(default = "usual_validity")]
     pub validate: String,
+    /// When what was changed there goes back by itself.
+    #[serde(default)]
+    pub write_back: WriteBack,
 }
 
 /// Most threads of a shard that wait for the disk.
@@ -180,6 +183,7 @@ impl Default for Options {
             pools: Vec::new(),
             origins: Vec::new(),
             validate: usual_validity(),
+            write_back: WriteBack::default(),
         }
     }
 }
@@ -285,19 +289,11 @@ impl Options {
     /// Refuses origins where they cannot be.
     fn check_origins(&self, mount: &Path) -> Result<()> {
         self.valid_ms()?;
+        self.write_back.when()?;
         if self.origins.is_empty() {
             return Ok(());
         }
-        ensure!(
-            self.durability()? != Durability::None,
-            "--origin and --durability none contradict each other: what is not written back would \
-             be lost with the daemon"
-        );
-        ensure!(
-            self.names()? == Directories::Whole,
-            "--origin and --names spread contradict each other: what is fetched is where its \
-             directory is"
-        );
+        origins::check_instance(self.durability()?, self.names()?)?;
         origins::check(&self.origins, mount)
     }
 

@@ -7,16 +7,18 @@ use std::{
 };
 
 use anyhow::{Context, Result, ensure};
-use mayfly_daemon::Link;
+use mayfly_daemon::{Directories, Link, WriteBack as When};
 use mayfly_stage::Bucket;
 use mayfly_tier::Outside;
-use mayfly_types::limits::TIER_SOURCES_MAX;
+use mayfly_types::{Durability, limits::TIER_SOURCES_MAX};
 use serde::{Deserialize, Serialize};
 
 use super::absolute;
 
 /// How long what was seen outside is believed, unless somebody says so.
 pub(super) const VALID: &str = "1s";
+/// The shortest time after which something goes back by itself.
+const AFTER_MIN: Duration = Duration::from_millis(100);
 /// The longest that can be chosen.
 const VALID_MAX: Duration = Duration::from_secs(24 * 3600);
 
@@ -114,6 +116,68 @@ impl Origin {
         );
         Ok(outside)
     }
+}
+
+/// When what was changed goes back by itself, to all origins of an instance.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct WriteBack {
+    /// When it was not written for this time.
+    pub after: Option<String>,
+    /// Before close returns.
+    pub at_close: bool,
+    /// Before fsync returns.
+    pub at_sync: bool,
+    /// Before write returns.
+    pub at_write: bool,
+}
+
+impl WriteBack {
+    /// As the daemon is told of it.
+    ///
+    /// # Errors
+    /// For what is no time.
+    pub fn when(&self) -> Result<When> {
+        // What no write tells of, such as a truncation, goes soon, too.
+        let after = self.after.as_deref().or(self.at_write.then_some(VALID));
+        let after_ms = match after {
+            None => None,
+            Some(text) => {
+                let span = humantime::parse_duration(text).ok();
+                let span = span.filter(|span| (AFTER_MIN..=VALID_MAX).contains(span));
+                let span = span.with_context(|| {
+                    format!("--flush-after {text}: a time from 100ms to a day, such as 30s")
+                })?;
+                Some(u64::try_from(span.as_millis()).unwrap_or(u64::MAX))
+            }
+        };
+        let (at_close, at_sync) = (self.at_close || self.at_write, self.at_sync || self.at_write);
+        Ok(When { after_ms, at_close, at_sync })
+    }
+
+    /// How often somebody has to look for what is due.
+    ///
+    /// # Errors
+    /// For what is no time.
+    pub fn look_every(&self) -> Result<Option<Duration>> {
+        let after_ms = self.when()?.after_ms;
+        Ok(after_ms.map(|after_ms| Duration::from_millis((after_ms / 4).clamp(50, 5_000))))
+    }
+}
+
+/// Refuses instances that can have none.
+pub(super) fn check_instance(durability: Durability, names: Directories) -> Result<()> {
+    ensure!(
+        durability != Durability::None,
+        "--origin and --durability none contradict each other: what is not written back would be \
+         lost with the daemon"
+    );
+    ensure!(
+        names == Directories::Whole,
+        "--origin and --names spread contradict each other: what is fetched is where its \
+         directory is"
+    );
+    Ok(())
 }
 
 /// Refuses origins that cannot be shown together.

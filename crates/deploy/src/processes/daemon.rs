@@ -129,6 +129,7 @@ impl Opener for Shards {
         let mut shard = Shard::open(config, parts, &survivors).map_err(failed)?;
         let links: Vec<Link> = self.config.options.origins.iter().map(Origin::link).collect();
         shard.link_origins(&links, self.config.options.valid_ms()?).map_err(failed)?;
+        shard.write_back(self.config.options.write_back.when()?);
         Ok(shard)
     }
 

@@ -9,7 +9,7 @@ use std::{
 use anyhow::{Result, ensure};
 use mayfly_tier::Origins;
 
-use crate::{Config, Origin, instance::SOCKET_NAME, signals};
+use crate::{Config, Origin, instance::SOCKET_NAME, signals, tier::first_shard};
 
 /// The hidden subcommand that keeps the caching tier: `__tier RUN_DIR`. Its standard input is the
 /// line to the supervisor: it says a line there when it has begun, and ends when that is cut.
@@ -24,7 +24,11 @@ pub fn run_tier(run_dir: &Path) -> Result<()> {
     let config = Config::load(run_dir)?;
     let origins = &config.options.origins;
     ensure!(!origins.is_empty(), "{:?} has no origin", config.name);
+    let look_every = config.options.write_back.look_every()?;
+    let shard = first_shard(&config, config.node.unwrap_or(0))?;
     let origins = Origins {
+        shard,
+        look_every,
         socket: config.run_dir.join(SOCKET_NAME),
         objects: config.object_dir.clone(),
         notes: config.data_dir.join("tier"),

@@ -20,8 +20,12 @@ pub struct TierWords {
     pub dirty: AtomicU32,
     /// Not 0: what was once seen of an origin is believed for ever. The daemon says so.
     pub for_ever: AtomicU32,
+    /// Not 0: what was written is outside before its close returns, and before an exit.
+    pub at_close: AtomicU32,
+    /// Not 0: what is written is outside before the write returns.
+    pub at_write: AtomicU32,
     /// What follows is written with each request.
-    pub padding: [AtomicU32; 11],
+    pub padding: [AtomicU32; 9],
 }
 
 /// What a daemon has to know of the mounts of its node which an earlier one has leased names to.

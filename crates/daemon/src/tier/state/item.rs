@@ -141,7 +141,7 @@ impl Item {
                 Change::Rename { .. } => tier::TIER_RENAME,
                 Change::SetAttr { .. } => tier::TIER_SET_ATTR,
             },
-            Work::Flush { .. } => tier::TIER_FLUSH,
+            Work::Wanted(Wanted::Back(..)) | Work::Flush { .. } => tier::TIER_FLUSH,
         }
     }
 }

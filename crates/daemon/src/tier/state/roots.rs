@@ -69,6 +69,12 @@ impl Roots {
         self.by_path.get(root).copied()
     }
 
+    /// The directories that show something of an origin.
+    pub(crate) fn of(&self, source: u32) -> Vec<FileId> {
+        let ids = self.by_id.iter().filter(|(_, root)| root.source == source);
+        ids.map(|(id, _)| *id).collect()
+    }
+
     pub(crate) fn note_above(&mut self, id: FileId) {
         self.above.insert(id);
     }

@@ -1,5 +1,18 @@
 //! An origin of the instance, and what is counted of it.
 
+use mayfly_wire::tier::TierCounts;
+
+/// When what is dirty goes back by itself.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct WriteBack {
+    /// When it was not written for so long, milliseconds.
+    pub after_ms: Option<u64>,
+    /// Before a close of who could write is answered.
+    pub at_close: bool,
+    /// Before an fsync is answered.
+    pub at_sync: bool,
+}
+
 /// What an instance is told of an origin.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Link {
@@ -21,6 +34,9 @@ pub(crate) struct Source {
     pub(crate) cached_bytes: u64,
     pub(crate) conflicts: u64,
     pub(crate) errors: u64,
+    /// Nothing shows it any more.
+    pub(crate) is_gone: bool,
+    pub(crate) counts: TierCounts,
 }
 
 /// A conflict, or an error, for people.

@@ -11,7 +11,7 @@ use mayfly_types::{
 use super::{
     item::{Item, Work},
     roots::Roots,
-    source::{Note, Source},
+    source::{Note, Source, WriteBack},
     wanted::{At, Wanted},
 };
 use crate::{
@@ -32,7 +32,7 @@ pub(crate) enum Known {
 /// A request that waits until files are flushed.
 #[derive(Debug, Default)]
 pub(crate) struct Flush {
-    /// None: space is short.
+    /// None: space is short, or a file was closed.
     pub(crate) caller: Option<Caller>,
     pub(crate) last: bool,
     pub(crate) todo: VecDeque<FileId>,
@@ -42,6 +42,8 @@ pub(crate) struct Flush {
     pub(crate) failed: u64,
     pub(crate) conflicts: u64,
     pub(crate) left: u64,
+    /// Who asked is told whether all was flushed, and nothing else.
+    pub(crate) is_sync: bool,
 }
 
 /// How a file is read that is fetched by chunks.
@@ -51,6 +53,24 @@ pub(crate) struct Stream {
     pub(crate) next: u64,
     /// How many chunks are fetched ahead.
     pub(crate) window: u64,
+}
+
+/// Which files stay here and which go back, as people have chosen, and what is known for that.
+#[derive(Debug, Default)]
+pub(crate) struct Policy {
+    /// When dirty files were changed last by a request, milliseconds.
+    pub(crate) changed_ms: HashMap<FileId, u64>,
+    pub(crate) write_back: WriteBack,
+    /// Where the next look for what is due begins.
+    pub(crate) due_from: FileId,
+    /// Files that stay here, and what finds them.
+    pub(crate) pinned: BTreeMap<FileId, BirthKey>,
+    /// When files were last read by a request, milliseconds.
+    pub(crate) used: HashMap<FileId, u64>,
+    /// Until then nothing can go to make room, milliseconds.
+    pub(crate) evict_again_ms: u64,
+    /// Until then nothing is flushed to make room: it was in vain, milliseconds.
+    pub(crate) flush_again_ms: u64,
 }
 
 /// See the module.
@@ -83,8 +103,7 @@ pub(crate) struct Table {
     /// Files that are not written back, and what finds them.
     pub(crate) dirty: BTreeMap<FileId, BirthKey>,
     pub(crate) flushes: Vec<Flush>,
-    /// Until then nothing can go to make room, milliseconds.
-    pub(crate) evict_again_ms: u64,
+    pub(crate) policy: Policy,
     pub(crate) notes: VecDeque<Note>,
     /// Number of the last item, and of the last conflict.
     pub(crate) last: u64,
@@ -185,6 +204,18 @@ impl Table {
             self.files.clear();
         }
         self.files.insert(file, at_ms);
+    }
+
+    pub(crate) fn use_file(&mut self, file: FileId, at_ms: u64) {
+        if self.policy.used.len() >= TIER_KNOWN_MAX {
+            self.policy.used.clear();
+        }
+        self.policy.used.insert(file, at_ms);
+    }
+
+    /// Whether something is on its way back that may go then.
+    pub(crate) fn is_making_room(&self) -> bool {
+        self.flushes.iter().any(|flush| flush.caller.is_none())
     }
 
     /// Whether what was seen then is still believed.

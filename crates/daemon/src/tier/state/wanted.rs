@@ -18,6 +18,8 @@ pub(crate) enum Wanted {
     Chunks(FileId, At, Run),
     /// A change of names or attributes.
     Change(At, Change),
+    /// The bytes of the file go back.
+    Back(FileId, At),
 }
 
 /// Chunks in a row.
@@ -38,13 +40,14 @@ impl Wanted {
             Wanted::Check(_, at)
             | Wanted::Fetch(_, at)
             | Wanted::Chunks(_, at, _)
-            | Wanted::Change(at, _) => Some(at),
+            | Wanted::Change(at, _)
+            | Wanted::Back(_, at) => Some(at),
         }
     }
 
     /// Whether who else wants the same may have the result.
     pub(crate) fn is_shared(&self) -> bool {
-        !matches!(self, Wanted::Change(..))
+        !matches!(self, Wanted::Change(..) | Wanted::Back(..))
     }
 }
 
@@ -73,6 +76,12 @@ impl AtOrigin {
     /// Names or attributes were to be changed for it.
     pub(crate) fn has_changed(&self) -> bool {
         self.done.iter().any(|(wanted, _)| matches!(wanted, Wanted::Change(..)))
+    }
+
+    /// Bytes were fetched for it.
+    pub(crate) fn has_fetched(&self) -> bool {
+        let is_fetch = |wanted: &Wanted| matches!(wanted, Wanted::Fetch(..) | Wanted::Chunks(..));
+        self.done.iter().any(|(wanted, _)| is_fetch(wanted))
     }
 
     /// Nothing was done.
