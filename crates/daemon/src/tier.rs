@@ -30,6 +30,7 @@ pub(crate) mod fetched;
 pub(crate) mod flush;
 pub(crate) mod gates;
 pub(crate) mod items;
+pub(crate) mod journal;
 pub(crate) mod link;
 pub(crate) mod pins;
 pub(crate) mod prefetch;

@@ -64,6 +64,7 @@ impl Shard {
         self.tier.sources = sources
             .map(|(link, (files, cached_bytes))| Source {
                 read_only: link.read_only,
+                names_async: link.names_async,
                 inside: link.path.clone(),
                 files,
                 cached_bytes,
@@ -78,6 +79,7 @@ impl Shard {
         self.tier.last = u64::from(self.counters().restarts) << 32;
         self.take_up_chunks()?;
         self.take_up_dirty()?;
+        self.take_up_journal()?;
         self.take_up_changes()?;
         self.take_up_conflicts()?;
         self.take_up_pins()?;
@@ -163,7 +165,7 @@ impl Shard {
         for (of, record) in self.marks(key::THROUGH)? {
             let (session, lane) = (SessionId((of.0 >> 32) as u32), of.0 as u32);
             if self.is_known(session) {
-                self.tier.begun.insert((session, lane), Begun::decode(&record)?);
+                self.tier.journal.begun.insert((session, lane), Begun::decode(&record)?);
             } else {
                 self.store.delete(&key::numbered(key::THROUGH, of))?;
             }
