@@ -12,6 +12,7 @@
 //! - Bytes of a file are fetched and written back when the entries of its name are done.
 //! - Before the keeper hears of an entry, that is noted. After a death the entry is given again as
 //!   one that may have been done.
+//! - What was made here and is removed before the keeper has heard of it is never done.
 //! - What fails stays, with all that waits for it: here nothing is taken back. The next call on the
 //!   name is told why, once, and the next flush tries again.
 //! - What takes several shards, or is too deep, is made outside first, as without the journal.
@@ -155,6 +156,12 @@ impl Shard {
     fn add_entry(&mut self, mut entry: Entry) -> Outcome<()> {
         if entry.file == FileId::NONE {
             entry.file = self.lookup_here(&entry.at)?.ok_or(Errno::EIO)?.0;
+        }
+        if let Some(in_vain) = self.tier.journal.in_vain(&entry) {
+            for at in names_of(&entry) {
+                self.tier.touch(&at);
+            }
+            return in_vain.into_iter().try_for_each(|number| self.drop_entry(number));
         }
         let number = self.tier.journal.last + 1;
         self.store.put(&key_of(number), &entry.encode())?;

@@ -39,7 +39,7 @@ pub(crate) struct Journal {
     pub(crate) given: usize,
     /// Directories that are moved or removed by entries: where they are before each.
     places: HashMap<FileId, VecDeque<(u64, At)>>,
-    /// Directories that are not there outside yet.
+    /// Files and directories that are not there outside yet, and which entries make them.
     made: HashMap<FileId, u64>,
     /// Operations that wait for the end of an entry.
     parked: BTreeMap<u64, Vec<Parked>>,
@@ -61,6 +61,16 @@ pub(crate) fn names_of(entry: &Entry) -> Vec<At> {
         Change::Rename { to, .. } => vec![entry.at.clone(), to.clone()],
         _ => vec![entry.at.clone()],
     }
+}
+
+fn makes(change: &Change) -> bool {
+    matches!(change, Change::Create { .. } | Change::MakeDirectory { .. } | Change::Symlink { .. })
+}
+
+/// Whether the keeper has certainly not done it: it was not asked to, or has said why it could not.
+fn was_not_done(entry: &Entry) -> bool {
+    !entry.begun
+        || !matches!(entry.failed, None | Some(Errno::EIO | Errno::ETIMEDOUT | Errno::ESTALE))
 }
 
 fn needs_of(entry: &Entry) -> Needs {
@@ -91,11 +101,11 @@ impl Journal {
                 Change::Rename { .. } | Change::RemoveDirectory => {
                     self.places.entry(entry.file).or_default().push_back((number, at));
                 }
-                Change::MakeDirectory { .. } => {
-                    self.made.insert(entry.file, number);
-                }
                 _ => {}
             }
+        }
+        if makes(&entry.change) {
+            self.made.insert(entry.file, number);
         }
         if let (true, Change::Rename { to, .. }) = (entry.replaced != FileId::NONE, &entry.change) {
             self.places.entry(entry.replaced).or_default().push_back((number, to.clone()));
@@ -201,9 +211,36 @@ impl Journal {
         self.order.last(&Thing::Directory(directory))
     }
 
-    /// The entry that makes a directory, if it is not there yet.
-    pub(crate) fn makes(&self, directory: FileId) -> Option<u64> {
-        self.made.get(&directory).copied()
+    /// The entry that makes a file or directory, if it is not there yet.
+    pub(crate) fn makes(&self, id: FileId) -> Option<u64> {
+        self.made.get(&id).copied()
+    }
+
+    /// What need not be done outside, with this entry, since it removes what was made here and
+    /// never there: the entry that makes it, and those that change its attributes.
+    pub(crate) fn in_vain(&self, entry: &Entry) -> Option<Vec<u64>> {
+        if !matches!(entry.change, Change::Remove | Change::RemoveDirectory) {
+            return None;
+        }
+        let number = self.makes(entry.file)?;
+        let made = self.entries.get(&number)?;
+        if made.at != entry.at || !was_not_done(made) {
+            return None;
+        }
+        let mut all = vec![number];
+        for later in self.order.all_behind(number) {
+            let of = self.entries.get(&later)?;
+            if of.file == entry.file {
+                let sets = matches!(of.change, Change::SetAttr { .. });
+                if !sets || !was_not_done(of) {
+                    return None;
+                }
+                all.push(later);
+            } else if of.above.contains(&entry.file) || names_of(of).contains(&entry.at) {
+                return None;
+            }
+        }
+        Some(all)
     }
 
     /// Under which name a directory is outside, if that is another one than here.
