@@ -142,6 +142,8 @@ struct Play {
     about: Vec<usize>,
     /// Done, and the daemon has died before it was told.
     untold: Vec<Step>,
+    /// What is asked for and not acknowledged, if that was not done outside yet.
+    current: Option<Step>,
     /// So many steps were never done outside.
     in_vain: usize,
     inside: Tree,
@@ -170,16 +172,39 @@ fn kinds(tree: &Tree) -> BTreeMap<String, bool> {
 impl Play {
     fn new(seed: u64, valid_ms: Option<u64>) -> Play {
         let config = mayfly_daemon::Config { directories: Directories::Whole, ..config() };
-        let mut bench = Bench::with_journal(Node::memory(config), valid_ms);
+        Play::with(Bench::with_journal(Node::memory(config), valid_ms), seed)
+    }
+
+    fn several(seed: u64, valid_ms: Option<u64>) -> Play {
+        let config = mayfly_daemon::Config { directories: Directories::Restless, ..config() };
+        let node = Node::several(config, 3, seed, false);
+        Play::with(Bench::with_journal(node, valid_ms), seed)
+    }
+
+    fn with(mut bench: Bench, seed: u64) -> Play {
         for name in ["a/", "a/x", "b/", "b/a/", "b/a/x"] {
             bench.outside.insert(name.to_owned(), (1, Vec::new()));
         }
         let before: Tree = tree_outside(&bench).into_iter().map(|of| (of.0, (of.1, 0))).collect();
         let (dice, steps, about, untold) = (Dice::new(seed), Vec::new(), Vec::new(), Vec::new());
-        Play { bench, dice, steps, about, untold, in_vain: 0, inside: before.clone(), before }
+        Play {
+            bench,
+            dice,
+            steps,
+            about,
+            untold,
+            in_vain: 0,
+            current: None,
+            inside: before.clone(),
+            before,
+        }
     }
 
     fn path(&mut self) -> String {
+        if self.dice.below(2) == 0 && !self.inside.is_empty() {
+            let at = self.dice.below(self.inside.len());
+            return self.inside.keys().nth(at).unwrap().clone();
+        }
         let names = ["a", "b", "c", "x", "y"];
         let depth = 1 + self.dice.below(3);
         let path: Vec<&str> = (0..depth).map(|_| names[self.dice.below(names.len())]).collect();
@@ -242,7 +267,9 @@ impl Play {
         let at = self.dice.below(self.bench.given.len());
         let item = self.bench.given.remove(at);
         let dies = self.dice.below(12) == 0;
-        if dies {
+        if dies && self.dice.below(3) == 0 {
+            // It dies before the keeper has begun.
+        } else if dies {
             self.count(&item);
             if let (Some(step), Ok(_)) = (Step::of(&item), self.bench.act(&item)) {
                 self.untold.push(step);
@@ -265,8 +292,17 @@ impl Play {
             self.untold.remove(at);
             return;
         }
+        let is_current = self.current.as_ref() == Some(&step);
         let to_do = self.steps.iter_mut().find(|of| **of == (step.clone(), State::ToDo));
-        to_do.unwrap_or_else(|| panic!("nobody has asked for {step:?}")).1 = State::Done;
+        match to_do {
+            Some(to_do) => to_do.1 = State::Done,
+            // It is done there first, since it takes several shards.
+            None if is_current => {
+                self.current = None;
+                self.acknowledged(step, State::Done);
+            }
+            None => panic!("nobody has asked for {step:?}"),
+        }
     }
 
     /// What is outside is what a part of the steps would have made.
@@ -281,12 +317,41 @@ impl Play {
         assert_eq!(tree_outside(&self.bench), kinds(&tree), "{:#?}", self.steps);
     }
 
+    /// Entries of the journals, whatever the keeper is at.
+    fn waiting(&mut self) -> u64 {
+        let mut waiting = 0;
+        for shard in 0..self.bench.shards() {
+            let ask = TierAsk { what: TIER_STATUS, shard: shard as u32, path: b"" };
+            let told = self.bench.begin_at(shard, SESSION, &ask);
+            self.bench.settle();
+            let body = self.bench.answer(told).unwrap().1;
+            let told = TierTold::decode(&mut Reader::new(&body)).unwrap();
+            waiting += unpacked::<TierSource>(told.sources).unwrap().next().unwrap().names_waiting;
+        }
+        waiting
+    }
+
+    /// A step is done here.
+    fn acknowledged(&mut self, step: Step, state: State) {
+        let about = match &step {
+            Step::Create(_) | Step::MakeDirectory(_) => self.steps.len() + 1,
+            Step::Rename(path, ..)
+            | Step::Remove(path)
+            | Step::RemoveDirectory(path)
+            | Step::SetMode(path) => self.inside.get(path).map_or(0, |of| of.1),
+        };
+        assert_eq!(step.apply(&mut self.inside, self.steps.len() + 1), Ok(()), "{step:?}");
+        let removes = matches!(step, Step::Remove(_) | Step::RemoveDirectory(_));
+        self.steps.push((step, state));
+        self.about.push(about);
+        if removes && state == State::ToDo {
+            self.drop_in_vain(about);
+        }
+    }
+
     /// What was made and removed again may have been forgotten by the journal.
     fn drop_in_vain(&mut self, about: usize) {
-        let told = self.bench.begin(SESSION, &TierAsk { what: TIER_STATUS, shard: 0, path: b"" });
-        let body = self.bench.answer(told).unwrap().1;
-        let told = TierTold::decode(&mut Reader::new(&body)).unwrap();
-        let waiting = unpacked::<TierSource>(told.sources).unwrap().next().unwrap().names_waiting;
+        let waiting = self.waiting();
         let to_do = self.steps.iter().filter(|(_, state)| *state == State::ToDo).count();
         if waiting as usize == to_do + self.untold.len() {
             return;
@@ -306,6 +371,7 @@ impl Play {
         for _ in 0..STEPS {
             let step = self.step();
             let caller = self.ask(&step, None);
+            self.current = Some(step.clone());
             let status = loop {
                 if let Some((status, _)) = self.bench.answer(caller) {
                     break status;
@@ -315,22 +381,19 @@ impl Play {
                     self.ask(&step, Some(caller));
                 }
             };
-            let about = match &step {
-                Step::Create(_) | Step::MakeDirectory(_) => self.steps.len() + 1,
-                Step::Rename(path, ..) | Step::Remove(path) | Step::RemoveDirectory(path) => {
-                    self.inside.get(path).map_or(0, |of| of.1)
-                }
-                Step::SetMode(path) => self.inside.get(path).map_or(0, |of| of.1),
+            let Some(step) = self.current.take() else {
+                assert_eq!(status, 0, "it was done outside");
+                continue;
             };
-            let wanted = step.apply(&mut self.inside, self.steps.len() + 1);
+            // Directories of several shards stay where they are.
+            if status == Errno::EXDEV.raw() as u32 {
+                assert!(self.bench.shards() > 1);
+                continue;
+            }
+            let wanted = step.apply(&mut self.inside.clone(), 1);
             assert_eq!(status == 0, wanted.is_ok(), "{step:?}: {status}, {wanted:?}");
             if status == 0 {
-                let removes = matches!(step, Step::Remove(_) | Step::RemoveDirectory(_));
-                self.steps.push((step, State::ToDo));
-                self.about.push(about);
-                if removes {
-                    self.drop_in_vain(about);
-                }
+                self.acknowledged(step, State::ToDo);
             }
             while self.dice.below(3) == 0 && !self.bench.given.is_empty() {
                 self.keeper();
@@ -339,12 +402,13 @@ impl Play {
         while !self.bench.given.is_empty() {
             self.keeper();
         }
-        self.bench.ask(&TierAsk { what: TIER_FLUSH_NOW, shard: 0, path: b"" }).unwrap();
+        for shard in 0..self.bench.shards() {
+            self.bench.tier_ask_at(shard, TIER_FLUSH_NOW);
+        }
         let left = self.steps.iter().filter(|(_, state)| *state == State::ToDo).count();
         assert_eq!(left, 0, "{:#?}", self.steps);
         assert_eq!(tree_outside(&self.bench), kinds(&self.inside));
-        let source = self.bench.source();
-        assert_eq!((source.names_waiting, source.names_failed), (0, 0));
+        assert_eq!(self.waiting(), 0);
         self.bench.expect_nothing_wrong();
     }
 }
@@ -364,5 +428,13 @@ fn what_is_outside_is_what_a_part_of_the_steps_would_have_made() {
 fn that_is_so_when_each_call_looks_outside() {
     for seed in 0..100 {
         Play::new(seed, Some(0)).play();
+    }
+}
+
+#[test]
+fn that_is_so_when_directories_have_their_seats_at_several_shards() {
+    for seed in 0..60 {
+        Play::several(seed, None).play();
+        Play::several(seed, Some(0)).play();
     }
 }
