@@ -170,6 +170,7 @@ impl Shard {
         }
         if let Some(errno) = self.tier.journal.add(number, entry) {
             self.fail_entry(number, errno)?;
+            self.note_entry(number, errno);
         }
         self.show_dirty();
         Ok(())
@@ -233,8 +234,8 @@ impl Shard {
             Ending::Done { seen, .. } => self.entry_done(number, Some(seen)),
             // Others have removed it.
             Ending::Failed(Errno::ENOENT) if removes => self.entry_done(number, None),
-            Ending::Failed(errno) => self.fail_entry(number, errno),
-            Ending::Conflict { .. } => self.fail_entry(number, Errno::EPROTO),
+            Ending::Failed(errno) => self.entry_failed(number, errno),
+            Ending::Conflict { .. } => self.entry_failed(number, Errno::EPROTO),
         };
         if let Err(fault) = ended {
             log::error("tier", format_args!("the end of a change is lost: {}", fault.errno()));
@@ -308,32 +309,37 @@ impl Shard {
         Ok(())
     }
 
-    /// An entry cannot be done, nor what waits for it.
-    fn fail_entry(&mut self, number: u64, errno: Errno) -> Outcome<()> {
+    /// The keeper could not make a change.
+    fn entry_failed(&mut self, number: u64, errno: Errno) -> Outcome<()> {
+        let count = self.fail_entry(number, errno)?;
+        let path = self.note_entry(number, errno);
+        log::warn(
+            "tier",
+            format_args!(
+                "{} cannot be changed at its origin: {errno}; with it {count} changes wait for \
+                 `mayfly tier flush`",
+                String::from_utf8_lossy(&path),
+            ),
+        );
+        Ok(())
+    }
+
+    /// An entry cannot be done, nor what waits for it; how many that are.
+    fn fail_entry(&mut self, number: u64, errno: Errno) -> Outcome<usize> {
         let (failed, waiting) = self.tier.journal.fail(number, errno);
         self.go_on_with(waiting);
         for other in failed.iter().copied().filter(|other| *other != number).take(TIER_NOTES_MAX) {
             self.note_entry(other, errno);
         }
-        let path = self.note_entry(number, errno);
-        log::warn(
-            "tier",
-            format_args!(
-                "{} cannot be changed at its origin: {errno}; with it {} changes wait for `mayfly \
-                 tier flush`",
-                String::from_utf8_lossy(&path),
-                failed.len()
-            ),
-        );
-        for number in failed {
-            let Some(entry) = self.tier.journal.entries.get(&number) else { continue };
+        for number in &failed {
+            let Some(entry) = self.tier.journal.entries.get(number) else { continue };
             let (record, at) = (entry.encode(), names_of(entry).pop());
-            self.store.put(&key_of(number), &record)?;
+            self.store.put(&key_of(*number), &record)?;
             if let Some(at) = at {
                 self.distrust(&at)?;
             }
         }
-        Ok(())
+        Ok(failed.len())
     }
 
     /// For people; the path outside.
