@@ -15,6 +15,7 @@ use outside::{Call, Outside, Speeds};
 use serde_json::Value;
 
 const PATIENCE: Duration = Duration::from_secs(120);
+const NODES: usize = 4;
 
 /// An instance that shows what is shown slowly.
 struct Slow<'a> {
@@ -34,10 +35,18 @@ fn text(path: &Path) -> Result<&str> {
     path.to_str().context("a path of this suite is text")
 }
 
+fn plant(directory: &Path) -> Result<()> {
+    for node in 0..NODES {
+        fs::create_dir_all(directory.join(format!("n{node}/old")))?;
+        fs::write(directory.join(format!("n{node}/old/file")), format!("{node}\n"))?;
+    }
+    Ok(())
+}
+
 impl<'a> Slow<'a> {
     fn start(scratch: &'a Scratch, name: &str, options: &[&str]) -> Result<Slow<'a>> {
         let (below, shown) = (scratch.join(format!("{name}-below")), scratch.join("shown"));
-        fs::create_dir(&below)?;
+        plant(&below)?;
         fs::create_dir(&shown)?;
         let speeds = Speeds { metadata: Duration::from_millis(2), ..Speeds::default() };
         let outside = Outside::show(&below, &shown, speeds)?;
@@ -64,6 +73,23 @@ impl<'a> Slow<'a> {
         self.outside.pace().set_speeds(speeds(700));
         self.sh(script)?;
         self.outside.pace().set_speeds(speeds(2));
+        Ok(())
+    }
+
+    /// The same is outside and inside as where the script has worked without an instance.
+    fn expect_as_natively(&self, script: &str, inside: &str) -> Result<()> {
+        let natively = self.scratch.join("natively");
+        plant(&natively)?;
+        let run = |directory: &Path, script: &str| -> Result<String> {
+            let script = format!("cd {} && {{ {script}\n}}", text(directory)?);
+            let outcome = Job::new(self.scratch, "run", "bash").args(["-c", &script]).run_ok()?;
+            Ok(String::from_utf8_lossy(&outcome.stdout).trim().to_owned())
+        };
+        run(&natively, script)?;
+        let wanted = run(&natively, SHOW)?;
+        ensure!(inside == wanted, "inside:\n{inside}\nwanted:\n{wanted}");
+        let found = run(&self.below, SHOW)?;
+        ensure!(found == wanted, "outside:\n{found}\nwanted:\n{wanted}");
         Ok(())
     }
 
@@ -114,7 +140,10 @@ fn a_tree_is_made_at_once_and_is_outside_when_it_was_flushed() -> Result<()> {
         ensure!(slow.origin("names_waiting")? == 0);
         let find = Job::new(&scratch, "find", "find").args([text(&slow.below)?, "-type", "f"]);
         let found = find.run_ok()?.stdout;
-        ensure!(found.iter().filter(|byte| **byte == b'\n').count() == 99, "files are missing");
+        ensure!(
+            found.iter().filter(|byte| **byte == b'\n').count() == 99 + NODES,
+            "files are missing"
+        );
         slow.sh("rm -r d1 && [ ! -e d1 ]")?;
         slow.instance.stop()?;
         ensure!(!slow.below.join("d1").exists() && slow.below.join("d2/e3/f11").exists());
@@ -169,19 +198,51 @@ fn what_was_acknowledged_is_done_outside_whatever_dies_meanwhile() -> Result<()>
     ensure!(kills > 0, "nobody was killed");
     let inside = slow.sh(SHOW)?;
     slow.instance.stop()?;
-    let natively = scratch.join("natively");
-    fs::create_dir(&natively)?;
-    let run = |directory: &Path, script: &str| -> Result<String> {
-        let script = format!("cd {} && {{ {script}\n}}", text(directory)?);
-        let outcome = Job::new(&scratch, "run", "bash").args(["-c", &script]).run_ok()?;
-        Ok(String::from_utf8_lossy(&outcome.stdout).trim().to_owned())
+    slow.expect_as_natively(WORK, &inside)
+}
+
+#[test]
+fn that_is_so_on_several_nodes() -> Result<()> {
+    if !skip::unless_mountable("slow origins") || !skip::unless_one_node("these are four") {
+        return Ok(());
+    }
+    let _turn = Turn::take()?;
+    let scratch = Scratch::new("names-nodes")?;
+    let slow = Slow::start(&scratch, "nodes", &["--nodes", &format!("local:{NODES}")])?;
+    let on = |node: usize, script: &str| {
+        slow.instance.on_node(node, &format!("cd \"$MAYFLY_MOUNT\" && {{ {script}\n}}"))
     };
-    run(&natively, WORK)?;
-    let wanted = run(&natively, SHOW)?;
-    ensure!(inside == wanted, "inside:\n{inside}\nwanted:\n{wanted}");
-    let found = run(&slow.below, SHOW)?;
-    ensure!(found == wanted, "outside:\n{found}\nwanted:\n{wanted}");
-    Ok(())
+    // Each in a directory that mostly is another node's.
+    let work = |node: usize| {
+        format!("(cd n{node} && rm -r old && {{ {WORK}\n}} && mkdir old && echo 7 > old/file)")
+    };
+    let over = AtomicBool::new(false);
+    let kills = thread::scope(|scope| {
+        let killing = scope.spawn(|| {
+            let mut kills = 0;
+            while !over.load(Relaxed) {
+                thread::sleep(Duration::from_millis(400));
+                let daemon = slow.instance.daemon_pid_of(kills % NODES);
+                kills += usize::from(daemon.is_ok_and(process::kill));
+            }
+            kills
+        });
+        let (on, work) = (&on, &work);
+        let jobs = (1..NODES).map(|node| scope.spawn(move || on(node - 1, &work(node))));
+        let jobs: Vec<_> = jobs.collect();
+        let ended = jobs.into_iter().map(|job| job.join().unwrap_or_else(|_| bail!("a panic")));
+        let ended: Vec<Result<String>> = ended.collect();
+        over.store(true, Relaxed);
+        let kills = killing.join().unwrap_or(0);
+        ended.into_iter().collect::<Result<Vec<_>>>().map(|_| kills)
+    })?;
+    ensure!(kills > 0, "nobody was killed");
+    on(0, "rm -r n2")?;
+    let inside = on(2, SHOW)?;
+    slow.instance.command("fsck").run_ok()?;
+    slow.instance.stop()?;
+    let all = (1..NODES).map(work).collect::<Vec<_>>().join(" && ");
+    slow.expect_as_natively(&format!("{all} && rm -r n2"), &inside)
 }
 
 #[test]
