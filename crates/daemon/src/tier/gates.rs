@@ -110,7 +110,8 @@ impl Shard {
         }
         let at = self.place_at_origin(inode)?;
         if self.tier.journal.last_of(&at).is_some() {
-            return Ok(());
+            // Who has found it by itself was not told.
+            return self.tell_of_failure(at.0, &at.1);
         }
         let wanted = Wanted::Check(inode.id, at);
         match self.was_done(&wanted) {
