@@ -19,6 +19,8 @@ MIB = int(sys.argv[4]) if len(sys.argv) > 4 else 1024
 OUTSIDE = os.path.join(os.path.dirname(MAYFLY), 'outside')
 BELOW, SHOWN, DATA = (f'{ROOT}/{name}' for name in ('below', 'shown', 'data'))
 FILES, FILE_BYTES, READERS = 1000, 64 << 10, 8
+# What is read by turns: so many files, together twice what an instance holds.
+SET_FILES, SET_FILE_MIB = 32, max(MIB // 64, 1)
 
 # What is timed, in a process of its own: the seconds that it took.
 WORK = '''
@@ -44,6 +46,10 @@ if what == "read":
 elif what == "first":
     with open(f"{root}/large", "rb", buffering=0) as file:
         assert len(file.read(1)) == 1
+elif what == "set":
+    for number in list(range(%d)) * 2:
+        with open(f"{root}/set/{number}", "rb", buffering=0) as file:
+            while file.readinto(piece): pass
 elif what == "write":
     with open(f"{root}/written", "wb", buffering=0) as file:
         for _ in range(%d): file.write(piece)
@@ -66,7 +72,7 @@ elif what == "stat":
 elif what == "remove":
     for item in items(): os.unlink(item)
 print(time.monotonic() - begin)
-''' % (FILES, READERS, FILE_BYTES, MIB, READERS)
+''' % (FILES, READERS, FILE_BYTES, SET_FILES, MIB, READERS)
 
 
 def directly(what):
@@ -130,6 +136,10 @@ def turn(rows):
     row('the same until flushed', straight['write'], closed + one.flush())
     os.unlink(f'{SHOWN}/written')
     one.stop()
+    one = Instance('--origin', SHOWN, '--validate', '1h', '--capacity',
+                   f'{SET_FILES * SET_FILE_MIB // 2}MiB')
+    row('twice what there is room for, read twice', directly('set'), one.time('set'))
+    one.stop()
     tree = {what: directly(what) for what in ('make', 'stat', 'remove')}
     shutil.rmtree(f'{BELOW}/tree')
     one = with_origin()
@@ -147,7 +157,7 @@ def turn(rows):
 
 
 shutil.rmtree(ROOT, ignore_errors=True)
-for directory in (BELOW, SHOWN, f'{BELOW}/many'):
+for directory in (BELOW, SHOWN, f'{BELOW}/many', f'{BELOW}/set'):
     os.makedirs(directory)
 with open(f'{BELOW}/large', 'wb') as file:
     for _ in range(MIB):
@@ -155,6 +165,10 @@ with open(f'{BELOW}/large', 'wb') as file:
 for number in range(FILES):
     with open(f'{BELOW}/many/{number}', 'wb') as file:
         file.write(os.urandom(FILE_BYTES))
+for number in range(SET_FILES):
+    with open(f'{BELOW}/set/{number}', 'wb') as file:
+        for _ in range(SET_FILE_MIB):
+            file.write(os.urandom(1 << 20))
 shown = subprocess.Popen([OUTSIDE, BELOW, SHOWN], stdout=subprocess.PIPE, text=True)
 try:
     shown.stdout.readline()

@@ -100,6 +100,33 @@ impl Disk {
         self.objects.create(id, bytes)
     }
 
+    /// The objects, for a process that has them open.
+    #[must_use]
+    pub fn objects(&self) -> &mayfly_object::MemoryStore {
+        &self.objects
+    }
+
+    /// A process fills an object, which may be there.
+    ///
+    /// # Errors
+    /// What the disk says.
+    pub fn fill_of_process(&self, id: ObjectId, bytes: &[u8]) -> Result<(), Errno> {
+        self.check_room()?;
+        let _removed = self.objects.remove(id);
+        self.objects.create(id, bytes)
+    }
+
+    /// A process can write to an object that it has open.
+    ///
+    /// # Errors
+    /// ENOSPC.
+    pub fn check_room(&self) -> Result<(), Errno> {
+        match self.full.load(Relaxed) || self.failing.load(Relaxed) {
+            true => Err(Errno::ENOSPC),
+            false => Ok(()),
+        }
+    }
+
     /// It removes it again.
     pub fn remove_of_process(&self, id: ObjectId) {
         // What is not removed has its mark.

@@ -16,7 +16,7 @@ pub mod linear;
 pub mod names;
 pub mod network;
 pub mod node;
+pub mod origin;
 pub mod plan;
-pub mod rest;
 pub mod shrink;
 pub mod world;

@@ -7,6 +7,7 @@ use mayfly_daemon::Directories;
 use mayfly_sim::{
     client::Opening,
     node::Chunks,
+    origin,
     plan::{Plan, Shape},
     shrink::{Part, shrink},
     world::{Options, Report, run},
@@ -30,9 +31,9 @@ struct Placing {
     outgrowing: bool,
 }
 
-/// Runs the daemons of many nodes in simulation, one run for each seed.
-#[derive(Debug, Parser)]
-struct Arguments {
+/// Which seeds are run.
+#[derive(Debug, Args)]
+struct Runs {
     /// So many seeds.
     #[arg(long, default_value_t = 100)]
     seeds: u64,
@@ -42,6 +43,20 @@ struct Arguments {
     /// This one only.
     #[arg(long)]
     seed: Option<u64>,
+}
+
+impl Runs {
+    fn seeds(&self) -> std::ops::Range<u64> {
+        let (from, count) = self.seed.map_or((self.from, self.seeds), |seed| (seed, 1));
+        from..from + count
+    }
+}
+
+/// Runs the daemons of many nodes in simulation, one run for each seed.
+#[derive(Debug, Parser)]
+struct Arguments {
+    #[command(flatten)]
+    runs: Runs,
     /// Nodes of every run; otherwise as the seed says.
     #[arg(long)]
     nodes: Option<u32>,
@@ -84,6 +99,9 @@ struct Arguments {
     /// Clients read and write by themselves what they have leave for, and stand still in between.
     #[arg(long)]
     own: bool,
+    /// A node whose root shows a directory outside that is slow, fails and is changed by others.
+    #[arg(long, conflicts_with_all = ["bytes", "scraps", "locks", "entries", "submit", "own"])]
+    origin: bool,
     /// Only this part of what the seed says, as printed for a run that failed.
     #[arg(long)]
     part: Option<Part>,
@@ -212,18 +230,76 @@ impl Arguments {
     }
 }
 
+impl Arguments {
+    /// Runs seeds of nodes that have an origin.
+    fn run_origins(&self) -> ExitCode {
+        let seeds = self.runs.seeds();
+        let count = seeds.end - seeds.start;
+        let (mut failed, mut jobs, mut items, mut conflicts) = (0, 0, 0, 0);
+        for seed in seeds {
+            let whole = origin::Plan::draw(seed, self.nodes);
+            let plan = self.part.as_ref().map_or_else(|| whole.clone(), |part| part.of(&whole));
+            let options = origin::Options { trace: self.trace, bug: None };
+            let outcome = origin::run(&plan, options);
+            jobs += outcome.jobs;
+            items += outcome.items;
+            conflicts += outcome.conflicts;
+            if !outcome.wrong.is_empty() {
+                failed += 1;
+                self.tell_of_origin(&plan, outcome);
+            }
+        }
+        println!(
+            "{count} seeds, {failed} failed; {jobs} things done inside, {items} outside, \
+             {conflicts} copies"
+        );
+        if failed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+    }
+
+    fn tell_of_origin(&self, plan: &origin::Plan, mut outcome: origin::Outcome) {
+        let seed = plan.seed;
+        println!("seed {seed} fails: {} nodes of {} shards", plan.nodes, plan.shards);
+        let nodes = self.nodes.map_or_else(String::new, |nodes| format!(" --nodes {nodes}"));
+        let mut command =
+            format!("cargo run --release -p mayfly-sim -- --origin{nodes} --seed {seed}");
+        if !self.no_shrink && self.part.is_none() {
+            let kind = origin_kind(&outcome);
+            let run = |plan: &origin::Plan| origin::run(plan, origin::Options::default());
+            let part = shrink(plan, |plan| {
+                let smaller = run(plan);
+                !smaller.wrong.is_empty() && origin_kind(&smaller) == kind
+            });
+            outcome = run(&part.of(plan));
+            command = format!("{command} --part {part}");
+        }
+        println!("  repeat: {command}");
+        for wrong in outcome.wrong.iter().take(WRONG_MAX) {
+            println!("  {wrong}");
+        }
+    }
+}
+
+/// What is wrong, without what is in one run only.
+fn origin_kind(outcome: &origin::Outcome) -> String {
+    let first = outcome.wrong.first().map_or("", String::as_str);
+    let words = first.split_once(": ").map_or(first, |(_, words)| words).split_whitespace();
+    let plain = |word: &&str| word.chars().all(|letter| letter.is_ascii_alphabetic());
+    words.filter(plain).collect::<Vec<_>>().join(" ")
+}
+
 fn main() -> ExitCode {
     let arguments = Arguments::parse();
     if arguments.within && cfg!(panic = "abort") {
         eprintln!("this program cannot let daemons die within a turn: build it by --profile sim");
         return ExitCode::FAILURE;
     }
-    let (from, count) = match arguments.seed {
-        Some(seed) => (seed, 1),
-        None => (arguments.from, arguments.seeds),
-    };
+    if arguments.origin {
+        return arguments.run_origins();
+    }
+    let seeds = arguments.runs.seeds();
     let (mut failed, mut answers, mut submitted, mut good, mut undecided) = (0, 0, 0, 0, 0);
-    for seed in from..from + count {
+    let count = seeds.end - seeds.start;
+    for seed in seeds {
         let plan = arguments.plan(seed);
         let report = arguments.run(&plan, arguments.trace);
         answers += report.answers;

@@ -12,8 +12,8 @@ use std::{
 };
 
 use mayfly_daemon::{
-    Clock, Config, Consistency, Directories, LeaseTimes, Numbering, Roles, Seams, Shard, Survivors,
-    Totals,
+    Clock, Config, Consistency, Directories, LeaseTimes, Link, Numbering, Roles, Seams, Shard,
+    Survivors, Totals,
     serve::{
         Event, HostEnvironment, Known, Opener, Place,
         channel::Message,
@@ -129,6 +129,7 @@ struct Shards {
     forgetful: Option<u64>,
     placing: Placing,
     fuse: Fuse,
+    origin: Option<Option<u64>>,
 }
 
 /// Where the chunks of files are.
@@ -196,7 +197,13 @@ impl Opener for Shards {
             wake: Box::new(move || waker.wake()),
         };
         let survivors = Survivors { sessions: place.sessions().to_vec() };
-        Shard::open(config(&self.placing), parts, &survivors).map_err(|error| error.to_string())
+        let opened = Shard::open(config(&self.placing), parts, &survivors);
+        let mut shard = opened.map_err(|error| error.to_string())?;
+        if let Some(valid_ms) = self.origin {
+            let link = Link::default();
+            shard.link_origins(&[link], valid_ms).map_err(|error| error.to_string())?;
+        }
+        Ok(shard)
     }
 }
 
@@ -299,6 +306,8 @@ pub struct Node {
     null: OwnedFd,
     forgetful: Option<u64>,
     placing: Placing,
+    /// How long what is seen of the root's origin is believed, milliseconds, if it has one.
+    origin: Option<Option<u64>>,
     /// Daemons so far.
     pub lives: u64,
 }
@@ -338,8 +347,14 @@ impl Node {
             null: null.expect("there is a null device"),
             forgetful,
             placing,
+            origin: None,
             lives: 0,
         }
+    }
+
+    /// The root shows a directory outside; what is seen there is believed so long, milliseconds.
+    pub fn link_origin(&mut self, valid_ms: Option<u64>) {
+        self.origin = Some(valid_ms);
     }
 
     /// The node region.
@@ -379,6 +394,7 @@ impl Node {
             forgetful: self.forgetful.map(|seed| seed + u64::from(starts)),
             placing: self.placing.clone(),
             fuse: self.fuse.clone(),
+            origin: self.origin,
         };
         let (network, number, fuse) = (network.clone(), self.number, self.fuse.clone());
         let connect = |waker: mayfly_daemon::serve::Waker| {

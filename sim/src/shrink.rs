@@ -7,49 +7,60 @@ use crate::plan::Plan;
 /// Runs that are spent on one plan.
 const RUNS_MAX: usize = 400;
 
+/// A plan that can be made smaller: it has lists of things that happen.
+pub trait Lists: Clone {
+    /// How long each list is: what goes wrong, and then what each of several does.
+    fn lengths(&self) -> Vec<usize>;
+
+    /// Only these of each list are left, by their numbers.
+    fn keep(&mut self, lists: &[Vec<usize>]);
+}
+
 /// A part of a plan: which of its troubles, and which acts of each client.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Part {
-    troubles: Vec<usize>,
-    acts: Vec<Vec<usize>>,
+    lists: Vec<Vec<usize>>,
 }
 
 impl Part {
     /// All of it.
     #[must_use]
-    pub fn whole(plan: &Plan) -> Part {
-        let acts = plan.scripts.iter().map(|script| (0..script.acts.len()).collect());
-        Part { troubles: (0..plan.troubles.len()).collect(), acts: acts.collect() }
+    pub fn whole(plan: &impl Lists) -> Part {
+        Part { lists: plan.lengths().into_iter().map(|length| (0..length).collect()).collect() }
     }
 
     /// The plan without the rest.
     #[must_use]
-    pub fn of(&self, plan: &Plan) -> Plan {
+    pub fn of<P: Lists>(&self, plan: &P) -> P {
         let mut plan = plan.clone();
-        plan.troubles =
-            self.troubles.iter().filter_map(|at| plan.troubles.get(*at).copied()).collect();
-        for (client, script) in plan.scripts.iter_mut().enumerate() {
-            let kept = self.acts.get(client).map(Vec::as_slice).unwrap_or_default();
-            script.acts = kept.iter().filter_map(|at| script.acts.get(*at).copied()).collect();
-        }
+        plan.keep(&self.lists);
         plan
     }
+}
 
-    fn list(&mut self, which: usize) -> &mut Vec<usize> {
-        match which.checked_sub(1) {
-            None => &mut self.troubles,
-            Some(client) => &mut self.acts[client],
+impl Lists for Plan {
+    fn lengths(&self) -> Vec<usize> {
+        let acts = self.scripts.iter().map(|script| script.acts.len());
+        [self.troubles.len()].into_iter().chain(acts).collect()
+    }
+
+    fn keep(&mut self, lists: &[Vec<usize>]) {
+        let list = |which: usize| lists.get(which).map(Vec::as_slice).unwrap_or_default();
+        self.troubles = list(0).iter().filter_map(|at| self.troubles.get(*at).copied()).collect();
+        for (client, script) in self.scripts.iter_mut().enumerate() {
+            let kept = list(client + 1).iter();
+            script.acts = kept.filter_map(|at| script.acts.get(*at).copied()).collect();
         }
     }
 }
 
 /// The smallest part that was found that still fails.
-pub fn shrink(plan: &Plan, fails: impl Fn(&Plan) -> bool) -> Part {
+pub fn shrink<P: Lists>(plan: &P, fails: impl Fn(&P) -> bool) -> Part {
     let mut part = Part::whole(plan);
     let mut runs = 0;
     loop {
         let before = part.clone();
-        for which in 0..=plan.scripts.len() {
+        for which in 0..part.lists.len() {
             shrink_list(&mut part, which, &mut |part| {
                 runs += 1;
                 runs <= RUNS_MAX && fails(&part.of(plan))
@@ -63,14 +74,14 @@ pub fn shrink(plan: &Plan, fails: impl Fn(&Plan) -> bool) -> Part {
 
 /// Leaves out pieces of a list, large ones first.
 fn shrink_list(part: &mut Part, which: usize, fails: &mut impl FnMut(&Part) -> bool) {
-    let mut piece = part.list(which).len();
+    let mut piece = part.lists[which].len();
     while piece > 0 {
         // From the end, where what matters least is.
-        let mut end = part.list(which).len();
+        let mut end = part.lists[which].len();
         while end > 0 {
             let begin = end.saturating_sub(piece);
             let mut smaller = part.clone();
-            smaller.list(which).drain(begin..end);
+            smaller.lists[which].drain(begin..end);
             if fails(&smaller) {
                 *part = smaller;
             }
@@ -104,8 +115,8 @@ fn numbers(text: &str) -> Result<Vec<usize>, String> {
 
 impl fmt::Display for Part {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}", ranges(&self.troubles))?;
-        self.acts.iter().try_for_each(|acts| write!(f, "/{}", ranges(acts)))
+        let lists: Vec<String> = self.lists.iter().map(|list| ranges(list)).collect();
+        write!(f, "{}", lists.join("/"))
     }
 }
 
@@ -113,9 +124,8 @@ impl FromStr for Part {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Part, String> {
-        let mut lists = text.split('/').map(numbers);
-        let troubles = lists.next().unwrap_or_else(|| Ok(Vec::new()))?;
-        Ok(Part { troubles, acts: lists.collect::<Result<_, _>>()? })
+        let lists = text.split('/').map(numbers);
+        Ok(Part { lists: lists.collect::<Result<_, _>>()? })
     }
 }
 

@@ -1,6 +1,7 @@
 //! A run: one thread, one queue of what is due, and time that jumps from one to the next.
 
 mod paths;
+mod rest;
 mod trouble;
 
 use std::{
@@ -23,7 +24,6 @@ use crate::{
     network::{self, MS, Network, SECOND, Shared, US},
     node::{Chunks, Node, Placing, SimClock},
     plan::{Act, Plan, WORK_NS},
-    rest,
 };
 
 /// Steps of a run that goes on for ever.

@@ -113,12 +113,20 @@ fn script(page: &str, outside: &Path) -> Result<Option<String>> {
 fn prepare(scratch: &Scratch, number: usize) -> Result<(PathBuf, PathBuf)> {
     let work = scratch.join(format!("work{number}"));
     let outside = work.join("outside");
-    let outside_too = ["outside/case", "outside/dataset", "outside/project", "outside/sets"];
+    let outside_too = [
+        "outside/case",
+        "outside/dataset",
+        "outside/project/input",
+        "outside/project/reference",
+        "outside/sets",
+    ];
     for directory in outside_too.into_iter().chain(["home", "bin"]) {
         fs::create_dir_all(work.join(directory))?;
     }
     fs::write(outside.join("case/input"), "content\n")?;
     fs::write(outside.join("dataset/sample"), "content\n")?;
+    fs::write(outside.join("project/input/mesh"), "content\n")?;
+    fs::write(outside.join("sets/first.tar"), "content\n")?;
     fs::write(work.join("job.sh"), JOB)?;
     fs::set_permissions(work.join("job.sh"), fs::Permissions::from_mode(0o755))?;
     std::os::unix::fs::symlink(binary::mayfly()?, work.join("bin/mayfly"))?;

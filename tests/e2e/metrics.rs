@@ -194,7 +194,10 @@ fn each_panel_of_the_dashboard_has_data_after_a_job_that_prometheus_watched() ->
     let _turn = Turn::take()?;
     let scratch = Scratch::new("metrics-board")?;
     let instance = Instance::named(&scratch, "board")?;
-    instance.command("start").args(["--nodes", "local:2"]).run_ok()?;
+    let outside = scratch.join("outside");
+    fs::create_dir(&outside)?;
+    let origin = format!("{}:origin", outside.display());
+    instance.command("start").args(["--nodes", "local:2", "--origin", &origin]).run_ok()?;
     let port = port::free()?;
     let job = Job::new(&scratch, "listen", binary::mayfly()?).args(["metrics", "--listen"]);
     let listener = job.args([port.to_string()]).start()?;

@@ -35,6 +35,14 @@ fn a_tree_that_was_prefetched_is_read_without_its_origin() -> Result<()> {
     bench.expect("wc -c < dir/large; cat small dir/inner/program | wc -l", "3145728\n3\n")?;
     let done = fetch("--json")?;
     ensure!(done["files"] == 3 && done["fetched_files"] == 0, "{done}");
+    let metrics = bench.instance.command("metrics").run_ok()?.stdout;
+    let metrics = String::from_utf8_lossy(&metrics).into_owned();
+    let fetched = format!("what=\"fetched\"}} {}.0", LARGE_BYTES + 6 + 23);
+    for (name, value) in [("moved_bytes_total", fetched.as_str()), ("files", "\"0\"} 8.0")] {
+        let is_it = |line: &&str| line.starts_with(&format!("mayfly_tier_{name}{{"));
+        let line = metrics.lines().filter(is_it).find(|line| line.ends_with(value));
+        ensure!(line.is_some(), "no {name} of {value} in:\n{metrics}");
+    }
     let none = mount.join("none");
     let outcome = bench.tier(&["prefetch", text(&none)?])?.run()?;
     ensure!(outcome.code == 1, "what is not there was prefetched");

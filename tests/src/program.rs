@@ -28,6 +28,8 @@ pub struct Program {
     pub ignored: &'static [&'static str],
     /// The directory of what the script reads, if any.
     pub input: Option<PathBuf>,
+    /// The script works in a copy of this directory, which the instance shows from outside.
+    pub origin: Option<PathBuf>,
 }
 
 /// What one run printed and left.
@@ -43,7 +45,7 @@ struct Run {
 impl Program {
     /// A program with one round and nothing ignored.
     pub fn new(script: &'static str, deadline: Duration) -> Self {
-        Self { script, deadline, rounds: 1, ignored: &[], input: None }
+        Self { script, deadline, rounds: 1, ignored: &[], input: None, origin: None }
     }
 
     /// Runs it natively and in a mount, and compares everything. `disturb` runs beside the second
@@ -78,7 +80,7 @@ impl Program {
     /// Runs it in the directory `mount` of the scratch, which is then moved to `label`.
     fn native(&self, _turn: &Turn, scratch: &Scratch, label: &str) -> Result<Run> {
         let mount = scratch.join("mount");
-        fs::create_dir(&mount)?;
+        self.plant(scratch, &mount)?;
         let archive = scratch.join(format!("{label}.tar"));
         let job = Job::new(scratch, label, "bash").args(self.arguments(&archive));
         let outcome = self.prepare(job, scratch).env("MAYFLY_MOUNT", mount).run()?;
@@ -87,16 +89,33 @@ impl Program {
         self.finish(outcome, inside, outside)
     }
 
-    /// Runs it in a mount at the directory `mount` of the scratch, saved to `saved`.
+    /// Makes the directory in which a run begins, or that is shown where it begins.
+    fn plant(&self, scratch: &Scratch, directory: &Path) -> Result<()> {
+        fs::create_dir(directory)?;
+        if let Some(origin) = &self.origin {
+            let copy = Job::new(scratch, "plant", "cp").args(["-a"]);
+            copy.args([origin.join("."), directory.to_owned()]).run_ok()?;
+        }
+        Ok(())
+    }
+
+    /// Runs it in a mount at the directory `mount` of the scratch, saved to `saved`, or shown from
+    /// there.
     fn mounted(&self, _turn: &Turn, scratch: &Scratch) -> Result<Run> {
         let archive = scratch.join("mounted.tar");
         let data = scratch.join("data");
         let (mount, saved) = (scratch.join("mount"), scratch.join("saved"));
         fs::create_dir(&data)?;
+        let outside = if self.origin.is_some() {
+            self.plant(scratch, &saved)?;
+            "--origin"
+        } else {
+            "--save"
+        };
         let job = Job::new(scratch, "mounted", binary::mayfly()?)
             .args(["run", "--name", INSTANCE])
             .args(["--mount".as_ref(), mount.as_os_str(), "--data-dir".as_ref(), data.as_os_str()])
-            .args(["--save".as_ref(), saved.as_os_str(), "--".as_ref(), "bash".as_ref()])
+            .args([outside.as_ref(), saved.as_os_str(), "--".as_ref(), "bash".as_ref()])
             .args(self.arguments(&archive));
         let outcome = self.prepare(job, scratch).run()?;
         let output = mayfly_testkit::job::tail(scratch, "mounted");

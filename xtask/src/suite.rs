@@ -91,7 +91,7 @@ const AGAIN: &[Tests<'_>] = &[
     Tests {
         name: "programs on four nodes",
         packages: OF_INSTANCES,
-        which: &["--test=programs", "--", "python", "bash"],
+        which: &["--test=programs", "--test=tier_programs", "--", "python", "bash", "checkout"],
         variables: &[("MAYFLY_NODES", "local:4")],
     },
 ];

@@ -17,7 +17,7 @@ use mayfly_wire::{
     INSPECT_OBJECTS, INSPECT_OPENS, INSPECT_RECORDS, Inspect, RemoveStray, inspection::facts,
 };
 
-use crate::{Config, status::attached};
+use crate::{Config, attached::attached};
 
 /// Looks that have to agree before anything is called wrong.
 const LOOKS: u32 = 4;

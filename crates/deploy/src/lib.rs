@@ -5,6 +5,7 @@
 //! supervisor, on which the instance's life hangs, and the daemon that it starts and restarts. The
 //! command line and the tests drive both through this library.
 
+mod attached;
 pub mod environment;
 pub mod fsck;
 mod instance;

@@ -14,19 +14,19 @@ use anyhow::{Result, anyhow};
 use mayfly_fuse::Way;
 use mayfly_metrics::work::{Detail, Work};
 use mayfly_transport::{Answer, Patience, Transport};
-use mayfly_transport_shm::{
-    AttachOptions, Attachment, Earlier, attach, layout::Waiting, submission_ring::SubmissionRing,
-};
+use mayfly_transport_shm::{Attachment, layout::Waiting, submission_ring::SubmissionRing};
 use mayfly_types::Errno;
 use mayfly_wire::{Counters, Status};
 use serde::{Deserialize, Serialize};
-use std::{os::unix::ffi::OsStrExt, path::PathBuf, sync::atomic::Ordering::Relaxed};
+use std::{path::PathBuf, sync::atomic::Ordering::Relaxed};
 
 use crate::{
     Config,
-    instance::{SOCKET_NAME, whole_name},
+    attached::attached,
+    instance::whole_name,
     processes::proc_stat::ProcStat,
     supervisor::control::{self, View},
+    tier::TierSums,
 };
 use activity::{Activity, Usage};
 
@@ -120,6 +120,9 @@ pub struct Counted {
     pub activity: Activity,
     /// What processes did.
     pub work: Work,
+    /// What the node has of origins, if the instance has any.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub tier: Option<TierSums>,
 }
 
 /// The waits of the thread that takes requests, and their ends, since the instance began.
@@ -144,11 +147,12 @@ struct Words {
     waits: Waits,
     activity: Activity,
     work: Work,
+    tier: Option<TierSums>,
     detail: Option<Box<Detail>>,
 }
 
 impl Words {
-    fn of(attached: &Attachment, depth: Depth) -> Words {
+    fn of(config: &Config, attached: &Attachment, depth: Depth) -> Words {
         let node = attached.node;
         let posted = node.submission_rings.iter().map(SubmissionRing::count).map(u64::from).sum();
         let posted_waiting =
@@ -161,7 +165,8 @@ impl Words {
             Depth::Everything => Some(Box::new(work::detail(node, &attached.transport))),
         };
         let work = work::of_node(node);
-        Words { posted, posted_waiting, processes_waiting, waits, activity, work, detail }
+        let tier = TierSums::of(config, attached);
+        Words { posted, posted_waiting, processes_waiting, waits, activity, work, tier, detail }
     }
 }
 
@@ -204,16 +209,6 @@ pub fn report_in(config: Config, depth: Depth) -> Result<Report> {
     }
 }
 
-/// This process, attached to an instance as any other.
-pub(crate) fn attached(config: &Config) -> Result<Attachment> {
-    let socket = config.run_dir.join(SOCKET_NAME);
-    let socket_path = socket.as_os_str().as_bytes();
-    let options = AttachOptions { socket_path, fd_min: 3, node: None, earlier: Earlier::Ends };
-    attach(&options).map_err(|errno| {
-        anyhow!("cannot attach to {:?} at {}: {errno}", config.name, socket.display())
-    })
-}
-
 /// Asks the daemon.
 fn counters(config: &Config, depth: Depth) -> Result<Result<(Counters, Words), Errno>> {
     let attached = attached(config)?;
@@ -223,7 +218,7 @@ fn counters(config: &Config, depth: Depth) -> Result<Result<(Counters, Words), E
             Answer::Failed(errno) => Ok(Err(errno)),
             Answer::Escaped(_) => Err(anyhow!("the daemon answers another question")),
         })?;
-    Ok(asked.map(|counters| (counters, Words::of(&attached, depth))))
+    Ok(asked.map(|counters| (counters, Words::of(config, &attached, depth))))
 }
 
 /// Has somebody stopped this process?
@@ -279,6 +274,7 @@ impl Report {
                 waits: words.waits,
                 activity: words.activity,
                 work: words.work,
+                tier: words.tier,
             }),
             detail: words.detail,
             ..Report::without_daemon(config, view, State::Serving)

@@ -1,6 +1,7 @@
 //! The caching tier of a running instance, as people ask for it.
 
 mod prefetch;
+mod sums;
 
 use std::{
     os::unix::ffi::{OsStrExt, OsStringExt},
@@ -22,13 +23,14 @@ use mayfly_wire::{
 };
 use serde::Serialize;
 
-use crate::{Config, Members, status::attached};
+use crate::{Config, Members, attached::attached};
 
 /// Nodes that are asked at the same time: each takes a lane of the session.
 const AT_ONCE: usize = 8;
 const _: () = assert!(AT_ONCE < LANES);
 
 pub use prefetch::{Prefetched, prefetch_tier};
+pub(crate) use sums::TierSums;
 
 /// How often what could not be flushed just now is tried again, and the time between.
 const TRIES: u32 = 100;

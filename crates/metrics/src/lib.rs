@@ -225,6 +225,7 @@ mod tests {
             "state": "serving", "used_bytes": 4096, "sessions": 2,
             "activity": {"answers": {"open": 3, "set_attr": 1}, "answers_to_nodes": 7,
                 "held": {"node": {"open": {"count": 3, "seconds": 0.25, "by_time": by_time}}}},
+            "tier": {"files": 4, "reads": {"outside": 1}, "bytes_that_are": {"dirty": 8}},
             "staging": {"running": 1, "bytes": 10, "files": {"copied": 3}},
             "work": {
                 "operations": {"read": {"itself": 5}},
@@ -249,6 +250,8 @@ mod tests {
             "mayfly_wait_seconds_bucket{le=\"0.000002\",name=\"a\\\"b\",node=\"0\",op=\"open\"} 2",
             "mayfly_wait_seconds_bucket{le=\"+Inf\",name=\"a\\\"b\",node=\"0\",op=\"open\"} 3",
             "mayfly_held_seconds_count{name=\"a\\\"b\",node=\"0\",for=\"node\",op=\"open\"} 3",
+            "mayfly_tier_reads_total{name=\"a\\\"b\",node=\"0\",from=\"outside\"} 1.0",
+            "mayfly_tier_state_bytes{name=\"a\\\"b\",node=\"0\",state=\"dirty\"} 8.0",
             "mayfly_staged_total{name=\"a\\\"b\",node=\"0\",outcome=\"copied\"} 3.0",
             "# UNIT mayfly_used_bytes bytes",
             "mayfly_used_bytes{name=\"a\\\"b\",node=\"0\"} 4096.0",

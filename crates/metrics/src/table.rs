@@ -207,6 +207,45 @@ pub const METRICS: &[Metric] = &[
     ),
     bytes(gauge("mayfly_used", Source::Number("/used_bytes"), "Space in use, metadata included.")),
     bytes(gauge("mayfly_capacity", Source::Number("/capacity_bytes"), "Space that may be used.")),
+    gauge(
+        "mayfly_tier_files",
+        Source::Number("/tier/files"),
+        "Files, directories and links of origins that the node knows.",
+    ),
+    gauge(
+        "mayfly_tier_files_state",
+        Source::Object("/tier/files_that_are", "state"),
+        "Files among them that are not written back (dirty), stay here (pinned), or are being \
+         fetched (fetching).",
+    ),
+    bytes(gauge(
+        "mayfly_tier_state",
+        Source::Object("/tier/bytes_that_are", "state"),
+        "Bytes of files of origins that are here (cached), and of those that are dirty or pinned.",
+    )),
+    counter(
+        "mayfly_tier_reads",
+        Source::Object("/tier/reads", "from"),
+        "Reads of files of origins that the daemon was asked for: of what was here, or after a \
+         wait for the origin (outside). It begins anew with the daemon, as the next ones do.",
+    ),
+    bytes(counter(
+        "mayfly_tier_read",
+        Source::Object("/tier/read_bytes", "from"),
+        "Bytes of these reads.",
+    )),
+    counter(
+        "mayfly_tier_moves",
+        Source::Object("/tier/done", "what"),
+        "Files and parts of files that were fetched from origins, flushed there, or evicted here.",
+    ),
+    bytes(counter("mayfly_tier_moved", Source::Object("/tier/done_bytes", "what"), "Their bytes.")),
+    counter(
+        "mayfly_tier_conflicts",
+        Source::Number("/tier/conflicts"),
+        "Copies that were written beside what somebody had changed outside.",
+    ),
+    counter("mayfly_tier_errors", Source::Number("/tier/errors"), "What failed at origins."),
     gauge("mayfly_stages", Source::Number("/staging/running"), "Stages under way."),
     counter(
         "mayfly_staged",

@@ -9,13 +9,15 @@ use std::{
 
 use mayfly_types::{Attr, Errno, FileKind, Timestamp, limits::INLINE_BYTES_MAX};
 use mayfly_wire::TierItem;
-use rustix::fs::{Mode, OFlags, Timespec, Timestamps, fstat, futimens, openat};
+use rustix::fs::{Mode, OFlags, Timespec, Timestamps, futimens, openat};
 
 use crate::{
     outcome::Outcome,
-    place::{Place, attr_at_rest, attr_of, errno, io_errno, is_same},
+    place::{Place, attr_at_rest, attr_of_open, errno, io_errno, is_same},
 };
 
+/// So many bytes are copied at a time.
+pub(crate) const COPY_BYTES: usize = 1 << 20;
 /// How often a file that is being changed is read again.
 const TRIES: u32 = 3;
 
@@ -33,7 +35,7 @@ pub(crate) fn fetch(place: &Place, object: &Path) -> Result<Outcome, Errno> {
             true => small(&mut file, attr)?,
             false => large(&mut file, object, attr)?,
         };
-        let after = attr_of(&fstat(&file).map_err(errno)?);
+        let after = attr_of_open(&file)?;
         if let Some(outcome) = read.filter(|_| is_same(&attr, &after)) {
             return Ok(outcome);
         }
@@ -55,9 +57,7 @@ fn small(file: &mut File, attr: Attr) -> Result<Option<Outcome>, Errno> {
 
 fn large(file: &mut File, object: &Path, attr: Attr) -> Result<Option<Outcome>, Errno> {
     let mut to = create_object(object).map_err(|error| io_errno(&error))?;
-    let copied = std::io::copy(file, &mut to);
-    let copied = copied.and_then(|count| to.flush().map(|()| count));
-    let count = copied.map_err(|error| {
+    let count = copy(file, &mut to).map_err(|error| {
         let _ = std::fs::remove_file(object);
         io_errno(&error)
     })?;
@@ -65,6 +65,23 @@ fn large(file: &mut File, object: &Path, attr: Attr) -> Result<Option<Outcome>, 
     set_times(&to, attr.atime, attr.mtime)?;
     let blocks = to.metadata().map_err(|error| io_errno(&error))?.blocks();
     Ok((count == attr.size_bytes).then(|| Outcome::of(Attr { blocks, ..attr })))
+}
+
+/// Copies what is left of a file; how many bytes. What the standard library does may go through a
+/// pipe, in pieces that cost an origin more than the bytes do.
+pub(crate) fn copy(from: &mut impl Read, to: &mut impl Write) -> std::io::Result<u64> {
+    let (mut buffer, mut copied) = (vec![0; COPY_BYTES], 0);
+    loop {
+        match from.read(&mut buffer) {
+            Ok(0) => return Ok(copied),
+            Ok(count) => {
+                to.write_all(&buffer[..count])?;
+                copied += count as u64;
+            }
+            Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
 }
 
 /// The object that a part of a file goes to, which is made when the item says so.

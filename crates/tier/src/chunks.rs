@@ -14,18 +14,16 @@ use std::{
 
 use mayfly_types::{Errno, FileId, FileKind};
 use mayfly_wire::TierItem;
-use rustix::fs::{Mode, OFlags, fstat, openat};
+use rustix::fs::{Mode, OFlags, openat};
 
 use crate::{
-    bytes::{object_of_chunks, set_times},
+    bytes::{COPY_BYTES, object_of_chunks, set_times},
     outcome::Outcome,
-    place::{Place, attr_at_rest, attr_of, errno, io_errno, is_same},
+    place::{Place, attr_at_rest, attr_of_open, errno, io_errno, is_same},
 };
 
 /// Files that stay open.
 const OPEN_MAX: usize = 32;
-/// Bytes that are copied at a time.
-const COPY_BYTES: usize = 1 << 20;
 
 /// Files outside that were read lately, by the daemon's numbers; the latest ones last.
 #[derive(Default)]
@@ -55,7 +53,7 @@ impl OpenFiles {
     /// name now.
     fn get(&self, place: &Place, item: &TierItem<'_>) -> Result<Arc<File>, Errno> {
         if let Some(file) = self.take(item)
-            && fstat(&file).is_ok_and(|stat| is_same(&item.known, &attr_of(&stat)))
+            && attr_of_open(&file).is_ok_and(|attr| is_same(&item.known, &attr))
         {
             self.keep(item, &file);
             return Ok(file);
@@ -85,7 +83,7 @@ pub(crate) fn fetch(
     copy(&file, &to, item.start..item.end)?;
     // The object tells of the time while somebody may write it.
     set_times(&to, attr.atime, attr.mtime)?;
-    let after = attr_of(&fstat(&file).map_err(errno)?);
+    let after = attr_of_open(&file)?;
     let same = is_same(&attr, &after);
     if same {
         open.keep(item, &file);

@@ -23,7 +23,7 @@ use rustix::fs::{
 };
 
 use crate::{
-    bytes::set_times,
+    bytes::{copy, set_times},
     outcome::Outcome,
     place::{OWN_PREFIX, Place, attr_of, errno, io_errno, is_same},
 };
@@ -146,7 +146,7 @@ fn write_own(own: &Place, item: &TierItem<'_>, objects: &Path) -> Result<(Attr, 
     } else {
         let object = Object::open(item, &object_path(objects, item.other)?)?;
         (mapped, mtime) = (object.mapped, object.mtime);
-        std::io::copy(&mut object.file.take(object.limit), &mut file).map(drop)
+        copy(&mut object.file.take(object.limit), &mut file).map(drop)
     };
     copied.map_err(|error| io_errno(&error))?;
     give_away(&file, &item.attr);

@@ -1,6 +1,9 @@
 //! Names and attributes: looked at, and changed.
 
-use std::os::fd::AsFd;
+use std::{
+    os::fd::{AsFd, OwnedFd},
+    thread,
+};
 
 use mayfly_types::{Attr, Errno, FileKind, Timestamp};
 use mayfly_wire::{
@@ -19,6 +22,10 @@ use crate::{
 
 /// What one entry takes besides its name and target, bytes.
 pub(crate) const ENTRY_BYTES: usize = 256;
+/// Entries of one directory that are looked at at a time.
+const STATS_AT_ONCE: usize = 8;
+/// A thread for fewer entries would cost more than it saves.
+const SHARE_MIN: usize = 16;
 
 /// The entries of a directory, unless it is as it is known.
 pub(crate) fn look(place: &Place, known: &Attr) -> Result<Outcome, Errno> {
@@ -27,20 +34,38 @@ pub(crate) fn look(place: &Place, known: &Attr) -> Result<Outcome, Errno> {
     if is_same(known, &attr) {
         return Ok(Outcome { same: true, ..Outcome::of(attr) });
     }
-    let (mut packed, mut used) = (Vec::new(), 0);
     let inner = directory.try_clone().map_err(|_| Errno::EMFILE)?;
-    for name in names_in(directory)? {
-        let entry = Place { directory: inner.try_clone().map_err(|_| Errno::EMFILE)?, name };
+    let names = names_in(directory)?;
+    if names.len() <= SHARE_MIN {
+        return Ok(Outcome { bytes: entries(&inner, &names)?, ..Outcome::of(attr) });
+    }
+    let share = names.len().div_ceil(STATS_AT_ONCE).max(SHARE_MIN);
+    let shares: Vec<Result<Vec<u8>, Errno>> = thread::scope(|scope| {
+        let begun: Vec<_> =
+            names.chunks(share).map(|of| scope.spawn(|| entries(&inner, of))).collect();
+        begun.into_iter().map(|share| share.join().unwrap_or(Err(Errno::EIO))).collect()
+    });
+    let bytes = shares.into_iter().collect::<Result<Vec<_>, _>>()?.concat();
+    Ok(Outcome { bytes, ..Outcome::of(attr) })
+}
+
+/// Entries of a directory, packed.
+fn entries(directory: &OwnedFd, names: &[Vec<u8>]) -> Result<Vec<u8>, Errno> {
+    let directory = directory.try_clone().map_err(|_| Errno::EMFILE)?;
+    let mut entry = Place { directory, name: Vec::new() };
+    let (mut packed, mut used) = (Vec::new(), 0);
+    for name in names {
+        entry.name.clone_from(name);
         let Some(stat) = entry.stat()? else { continue };
         let attr = attr_of(&stat);
         let target = if attr.kind == FileKind::Symlink { entry.target() } else { Ok(Vec::new()) };
         let Ok(target) = target else { continue };
-        packed.resize(used + entry.name.len() + target.len() + ENTRY_BYTES, 0);
-        let entry = TierEntry { name: &entry.name, attr, target: &target };
+        packed.resize(used + name.len() + target.len() + ENTRY_BYTES, 0);
+        let entry = TierEntry { name, attr, target: &target };
         used = pack(&entry, &mut packed, used).ok_or(Errno::EOVERFLOW)?;
     }
     packed.truncate(used);
-    Ok(Outcome { bytes: packed, ..Outcome::of(attr) })
+    Ok(packed)
 }
 
 /// The attributes of one name, and where a link leads.

@@ -9,8 +9,8 @@ use std::{
 use mayfly_types::{Attr, Errno, FileId, FileKind, Timestamp, limits::NAME_BYTES_MAX};
 use mayfly_wire::tier::NO_ATTR;
 use rustix::fs::{
-    AtFlags, Dir, FileType, Mode, OFlags, ResolveFlags, Stat, fstat, openat, openat2, readlinkat,
-    statat,
+    AtFlags, Dir, FileType, Mode, OFlags, ResolveFlags, Stat, StatxFlags, StatxTimestamp, fstat,
+    openat, openat2, readlinkat, statat, statx,
 };
 
 /// Names of the keeper's own beside the files that it writes begin so. They are not shown.
@@ -133,6 +133,38 @@ pub(crate) fn attr_of(stat: &Stat) -> Attr {
     }
 }
 
+/// The attributes of what is open, but that its time of access may be an earlier one: a read makes
+/// that stale, and a network file system would be asked about it after each.
+pub(crate) fn attr_of_open(file: impl AsFd) -> Result<Attr, Errno> {
+    let mask = StatxFlags::BASIC_STATS.difference(StatxFlags::ATIME);
+    let stat = match statx(&file, "", AtFlags::EMPTY_PATH, mask) {
+        Ok(stat) => stat,
+        Err(rustix::io::Errno::NOSYS) => return Ok(attr_of(&fstat(&file).map_err(errno)?)),
+        Err(error) => return Err(errno(error)),
+    };
+    let kind = match FileType::from_raw_mode(stat.stx_mode.into()) {
+        FileType::RegularFile => FileKind::Regular,
+        FileType::Directory => FileKind::Directory,
+        _ => return Ok(NO_ATTR),
+    };
+    let time = |of: StatxTimestamp| Timestamp { seconds: of.tv_sec, nanoseconds: of.tv_nsec };
+    let ctime = time(stat.stx_ctime);
+    Ok(Attr {
+        id: FileId(stat.stx_ino),
+        kind,
+        mode: u32::from(stat.stx_mode) & 0o7777,
+        links: stat.stx_nlink,
+        uid: stat.stx_uid,
+        gid: stat.stx_gid,
+        size_bytes: stat.stx_size,
+        blocks: stat.stx_blocks,
+        atime: time(stat.stx_atime),
+        mtime: time(stat.stx_mtime),
+        ctime,
+        btime: ctime,
+    })
+}
+
 /// Whether nothing has changed from one look to the other, as far as that can be seen.
 pub(crate) fn is_same(known: &Attr, now: &Attr) -> bool {
     let sized = now.kind != FileKind::Regular || known.size_bytes == now.size_bytes;
@@ -141,7 +173,7 @@ pub(crate) fn is_same(known: &Attr, now: &Attr) -> bool {
 
 /// The attributes of what is open, when its last change is so long ago that another one would show.
 pub(crate) fn attr_at_rest(file: impl AsFd) -> Result<Attr, Errno> {
-    let mut attr = attr_of(&fstat(&file).map_err(errno)?);
+    let mut attr = attr_of_open(&file)?;
     for _ in 0..TRIES {
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         let changed = Duration::new(attr.ctime.seconds.unsigned_abs(), attr.ctime.nanoseconds);
@@ -150,7 +182,7 @@ pub(crate) fn attr_at_rest(file: impl AsFd) -> Result<Attr, Errno> {
             break;
         }
         std::thread::sleep(TICK.saturating_sub(age));
-        attr = attr_of(&fstat(&file).map_err(errno)?);
+        attr = attr_of_open(&file)?;
     }
     Ok(attr)
 }

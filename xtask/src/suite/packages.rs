@@ -45,6 +45,11 @@ const NEEDS: &[Need] = &[
     Need { suite: "report", programs: &["chromium", "strace"], packages: &["chromium", "strace"] },
     Need { suite: "top", programs: &["tmux"], packages: &["tmux"] },
     Need { suite: "git", programs: &["git"], packages: &["git"] },
+    Need {
+        suite: "checkout",
+        programs: &["git", "gcc", "make"],
+        packages: &["git", "gcc", "make"],
+    },
     Need { suite: "Python", programs: &["python3"], packages: &["python3"] },
     Need {
         suite: "MPI",

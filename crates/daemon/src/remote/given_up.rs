@@ -75,6 +75,7 @@ impl Shard {
     /// Ends the present run, of a request that has written nothing.
     pub(crate) fn end_given_up(&mut self, caller: Caller) {
         self.end_run();
+        self.forget_change(caller);
         self.end_in_doubt_of(caller);
         self.push_answer(caller, Errno::EIO.raw() as u32, Vec::new());
         self.run = Run::default();

@@ -34,6 +34,10 @@ pub enum Planted {
     MountNotTold,
     /// A close does not wait for what was written and is behind.
     CloseDoesNotWait,
+    /// A daemon does not take up which files its predecessor had not written back.
+    DirtyForgotten,
+    /// What was seen of an origin's directory is believed for ever.
+    NeverLooksAgain,
 }
 
 #[cfg(feature = "planted")]

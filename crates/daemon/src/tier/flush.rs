@@ -16,7 +16,7 @@ use mayfly_meta::{
 use mayfly_types::{Errno, FileId, FileKind, limits::TIER_FLUSHES_MAX};
 
 use crate::{
-    fault::Outcome,
+    fault::{Fault, Outcome},
     shard::Shard,
     tier::{
         gates::master_of,
@@ -43,8 +43,9 @@ impl Shard {
             return Ok(None);
         }
         let at = self.place_at_origin(&located.inode)?;
-        if self.tier.busy.contains_key(&at) || self.tier.journal.last_of(&at).is_some() {
-            return Err(Errno::EBUSY.into());
+        if self.tier.is_busy(&at) {
+            // It may be there under another name already, or gone.
+            return Err(Fault::Busy);
         }
         self.check_at_rest(file)?;
         if let Content::Object(_) = located.inode.content
@@ -53,7 +54,9 @@ impl Shard {
             entry.grant_generation.fetch_add(1, Release);
             self.files.opens.set_allowance(file, 0);
         }
-        let item = Item::new(Work::Flush { file, at, last }, self.elapsed_ms());
+        let mut item = Item::new(Work::Flush { file, at, last }, self.elapsed_ms());
+        // What is being written just now may come to the object after the keeper has read it.
+        item.rewritten = self.files.background.is_in_flight(file);
         Ok(Some(self.tier.begin(item)))
     }
 

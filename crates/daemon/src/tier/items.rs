@@ -22,7 +22,7 @@ use mayfly_wire::{
 
 use crate::{
     api::Caller,
-    fault::{Outcome, Served},
+    fault::{Fault, Outcome, Served},
     files::state::background::encoded,
     log,
     namespace::state::inode::Located,
@@ -33,6 +33,7 @@ use crate::{
     tier::{
         gates::master_of,
         state::item::{Item, Work},
+        state::journal::Changes,
         state::wanted::{At, Change, Run as Chunks, Seen, Wanted},
     },
 };
@@ -44,7 +45,8 @@ impl Shard {
     pub(crate) fn wait_for_origin(&mut self, task: Task, wanted: Wanted) -> Result<(), Errno> {
         // It may take long, and what other shards have said may not be so any more.
         self.forget_facts();
-        let run = std::mem::take(&mut self.run);
+        let mut run = std::mem::take(&mut self.run);
+        let before = *run.outside.behind.get_or_insert(self.tier.last);
         let is_background = task.op() == Op::TierAsk;
         let Some((task, run)) = self.wait_for_journal((task, run), &wanted)? else {
             return Ok(());
@@ -59,11 +61,20 @@ impl Shard {
             }
             other => other.at().and_then(|at| self.tier.busy.get(at).copied()),
         };
+        let now_ms = self.elapsed_ms();
         if let Some(number) = in_the_way
-            && let Some(item) = self.tier.items.get_mut(&number)
+            && let Some(item) = self.tier.items.get(&number)
         {
+            // What the keeper has seen before this was wanted may be too old for it.
+            let is_fresh = number > before
+                || item.holder.is_none()
+                || matches!(wanted, Wanted::Fetch(..))
+                || self.tier.is_valid(item.since_ms, now_ms);
             let same = matches!(&item.work, Work::Wanted(other) if *other == wanted);
-            item.waiting.push((task, run, same && wanted.is_shared()));
+            let shares = same && wanted.is_shared() && is_fresh;
+            if let Some(item) = self.tier.items.get_mut(&number) {
+                item.waiting.push((task, run, shares));
+            }
             if !is_background {
                 self.tier.hurry(number);
             }
@@ -149,32 +160,50 @@ impl Shard {
     }
 
     fn wait_for_flush(&mut self, (task, run): (Task, Run), file: FileId) -> Result<(), Errno> {
-        match self.begin_flush(file, false).map_err(|fault| fault.errno())? {
-            Some(number) => {
+        match self.begin_flush(file, false) {
+            Ok(Some(number)) => {
                 if let Some(item) = self.tier.items.get_mut(&number) {
                     item.waiting.push((task, run, true));
                 }
                 self.hand_out_items();
             }
-            None => self.run_later(task, run),
+            Ok(None) => self.run_later(task, run),
+            Err(Fault::Busy) => {
+                self.run = run;
+                self.block(task);
+            }
+            Err(fault) => return Err(fault.errno()),
         }
         Ok(())
     }
 
     /// A request changes names outside; whether it may have done so before.
     fn note_change(&mut self, caller: Caller, names: Vec<At>) -> Result<bool, Errno> {
-        let begun = self.tier.journal.begun.remove(&(caller.session, caller.lane));
-        let again = begun.is_some_and(|begun| begun.request_id == caller.request_id);
+        let known = self.tier.journal.begun.remove(&(caller.session, caller.lane));
+        let known = known.filter(|known| known.request_id == caller.request_id);
+        let again = known.as_ref().is_some_and(|known| known.earlier);
+        let before = known.map(|known| known.names).unwrap_or_default();
+        let names = names.into_iter().chain(before).collect();
         let begun = Begun { request_id: caller.request_id, names };
         let key = key::numbered(key::THROUGH, lane_of(caller.session, caller.lane));
         let noted = self.store.put(&key, &begun.encode());
         noted.map_err(|error| crate::fault::store_failed(&error))?;
+        let Begun { request_id, names } = begun;
+        let changes = Changes { request_id, names, earlier: false };
+        self.tier.journal.begun.insert((caller.session, caller.lane), changes);
         Ok(again)
+    }
+
+    /// What a request has changed outside is nobody's own any more.
+    pub(crate) fn forget_change(&mut self, caller: Caller) {
+        if self.tier.journal.begun.remove(&(caller.session, caller.lane)).is_some() {
+            self.wake_blocked();
+        }
     }
 
     /// A request has ended that may have changed names outside, and they are changed here too.
     pub(crate) fn change_is_known(&mut self, caller: Caller) {
-        self.tier.journal.begun.remove(&(caller.session, caller.lane));
+        self.forget_change(caller);
         let key = key::numbered(key::THROUGH, lane_of(caller.session, caller.lane));
         if let Err(error) = self.store.delete(&key) {
             crate::fault::store_failed(&error);
@@ -421,7 +450,10 @@ impl Shard {
         }
         let result = self.take_in(&item, told);
         self.flush_ended(number, &result);
-        let Item { work, waiting, .. } = item;
+        let Item { work, waiting, owner, .. } = item;
+        if let (Some(owner), Err(_)) = (owner, &result) {
+            self.forget_change(owner);
+        }
         let wanted = match work {
             Work::Wanted(wanted) => wanted,
             Work::Flush { file, at, .. } => Wanted::Back(file, at),

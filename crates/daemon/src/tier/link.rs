@@ -17,9 +17,11 @@ use crate::{
         walk::{Last, Place},
     },
     shard::{OpenError, Shard},
+    shards::planted::{Planted, is_planted},
     tier::{
         gates::bytes_here,
         state::{
+            journal::Changes,
             roots::Root,
             source::{Link, Note, Source},
         },
@@ -153,6 +155,9 @@ impl Shard {
     }
 
     fn take_up_dirty(&mut self) -> Result<(), OpenError> {
+        if is_planted(Planted::DirtyForgotten) {
+            return Ok(());
+        }
         for (id, record) in self.marks(key::DIRTY)? {
             self.tier.dirty.insert(id, BirthKey::decode(&record)?);
         }
@@ -165,7 +170,9 @@ impl Shard {
         for (of, record) in self.marks(key::THROUGH)? {
             let (session, lane) = (SessionId((of.0 >> 32) as u32), of.0 as u32);
             if self.is_known(session) {
-                self.tier.journal.begun.insert((session, lane), Begun::decode(&record)?);
+                let Begun { request_id, names } = Begun::decode(&record)?;
+                let changes = Changes { request_id, names, earlier: true };
+                self.tier.journal.begun.insert((session, lane), changes);
             } else {
                 self.store.delete(&key::numbered(key::THROUGH, of))?;
             }

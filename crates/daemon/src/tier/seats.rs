@@ -126,6 +126,10 @@ impl Shard {
         let layout = self.load_own(directory)?.inode.layout;
         let mut new: BTreeMap<ShardId, Vec<NewSeat>> = BTreeMap::new();
         for (name, TierEntry { attr, .. }) in found {
+            // One that is being made gets its seat from who makes it.
+            if self.is_touched(number, directory, name) {
+                continue;
+            }
             let below = Root { path: joined(&root.path, name), ..root };
             let Attr { mode, uid, gid, .. } = attr;
             let directory = NewSeat { name: name.to_vec(), mode, uid, gid };

@@ -122,21 +122,45 @@ impl Shard {
                 return Err(Errno::ENOTDIR.into());
             }
             let entries = unpacked::<TierEntry<'_>>(packed).ok_or(Errno::EPROTO)?;
-            let shown = entries.filter(is_shown).map(|entry| (entry.name, entry));
-            self.take_over(directory, item, &shown.collect())?;
+            let shown = entries.filter(is_shown).map(|entry| (entry.name, entry)).collect();
+            self.take_over(directory, item, &shown)?;
+            let all_taken = self.is_as_listed(directory, item, &shown)?;
             let mut located = self.load_own(directory)?;
             let Some(origin) = located.inode.origin else { return Ok(()) };
             let (mtime, ctime) = (seen.attr.mtime, seen.attr.ctime);
             dress(&mut located.inode, &seen.attr);
             located.inode.origin = Some(Origin { mtime, ..origin });
             located.inode.residency = Master { ctime, ..Master::default() }.encode();
-            located.inode.unlisted = false;
+            // Names that were left out are not known by the directory's time: it is listed anew.
+            located.inode.unlisted = !all_taken;
             self.save(&located)?;
         }
         let mut located = self.load_own(directory)?;
         self.saw(&mut located.inode, seen.at_ms);
-        self.saw_names(&mut located.inode, seen.at_ms);
+        if !located.inode.unlisted || self.tier.valid_ms.is_some() {
+            self.saw_names(&mut located.inode, seen.at_ms);
+        }
         self.save(&located)
+    }
+
+    /// Whether the names of a directory are those of a listing. What is believed for ever differs
+    /// only in what is being done just now.
+    fn is_as_listed(
+        &mut self,
+        directory: FileId,
+        item: &Item,
+        entries: &BTreeMap<&[u8], TierEntry<'_>>,
+    ) -> Outcome<bool> {
+        let here = self.names_here(directory)?;
+        let here: BTreeMap<&[u8], FileKind> =
+            here.iter().map(|(name, _, kind)| (name.as_slice(), *kind)).collect();
+        let listed = |name: &[u8]| entries.get(name).map(|entry| entry.attr.kind);
+        let lacking = entries.keys().filter(|name| !here.contains_key(*name));
+        let other = here.iter().filter(|(name, kind)| listed(name) != Some(**kind));
+        let mut differ = lacking.chain(other.map(|(name, _)| name));
+        Ok(!differ.any(|name| {
+            self.tier.valid_ms.is_some() || item.is_touched(name) || self.is_busy(directory, name)
+        }))
     }
 
     /// The attributes were seen outside. The caller saves the inode.

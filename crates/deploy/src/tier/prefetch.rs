@@ -27,7 +27,7 @@ use mayfly_wire::{
 use serde::Serialize;
 
 use super::{PAUSE, TRIES, Told, ask, first_shard, try_ask};
-use crate::{Config, status::attached};
+use crate::{Config, attached::attached};
 
 /// Failures that are told one by one.
 const FAILURES_MAX: usize = 100;

@@ -2,10 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-use mayfly_meta::record::{
-    Begun,
-    journal::{Change, Entry},
-};
+use mayfly_meta::record::journal::{Change, Entry};
 use mayfly_types::{Errno, FileId, FileKind, SessionId};
 
 use super::{
@@ -16,6 +13,15 @@ use crate::{
     maps::HashMap,
     shard::state::{run::Run, task::Task},
 };
+
+/// The names that a request changes outside.
+#[derive(Debug)]
+pub(crate) struct Changes {
+    pub(crate) request_id: u64,
+    pub(crate) names: Vec<At>,
+    /// An earlier daemon had that done, perhaps.
+    pub(crate) earlier: bool,
+}
 
 /// An operation that waits.
 #[derive(Debug)]
@@ -50,9 +56,10 @@ pub(crate) struct Journal {
     pub(crate) failed: BTreeSet<u64>,
     /// Number of the last entry.
     pub(crate) last: u64,
-    /// Changes that are made outside first, and that an earlier daemon may have made, by session
-    /// and lane. Their requests come again.
-    pub(crate) begun: HashMap<(SessionId, u32), Begun>,
+    /// Changes that are made outside first for requests, or were by an earlier daemon for requests
+    /// that come again, by session and lane. Until they are made here, too, what is seen outside of
+    /// these names is not taken over.
+    pub(crate) begun: HashMap<(SessionId, u32), Changes>,
 }
 
 /// The names that an entry is about.

@@ -73,6 +73,8 @@ pub(crate) struct AtOrigin {
     pub(crate) entry: Option<Box<Entry>>,
     /// The journal is not for this operation: it takes several shards.
     pub(crate) through: bool,
+    /// Number of the last item that was begun before it wanted something.
+    pub(crate) behind: Option<u64>,
 }
 
 impl AtOrigin {

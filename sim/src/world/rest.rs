@@ -7,7 +7,7 @@ use mayfly_types::{FileId, limits::SESSIONS_MAX};
 use crate::{judge::Wrong, node::Node};
 
 /// What should not be there.
-pub fn check(nodes: &mut dyn Iterator<Item = &mut Node>, shards: u32) -> Vec<Wrong> {
+pub(super) fn check(nodes: &mut dyn Iterator<Item = &mut Node>, shards: u32) -> Vec<Wrong> {
     let mut left = Vec::new();
     for (number, node) in nodes.enumerate() {
         let objects = node.disk.count();
@@ -41,7 +41,7 @@ pub fn check(nodes: &mut dyn Iterator<Item = &mut Node>, shards: u32) -> Vec<Wro
 }
 
 /// Locks of nobody, when every process has ended.
-pub fn check_locks(nodes: &mut dyn Iterator<Item = &mut Node>, shards: u32) -> Vec<Wrong> {
+pub(super) fn check_locks(nodes: &mut dyn Iterator<Item = &mut Node>, shards: u32) -> Vec<Wrong> {
     let mut left = Vec::new();
     for (number, node) in nodes.enumerate() {
         for shard in 0..shards {

@@ -1,0 +1,134 @@
+//! Nodes whose root shows a directory outside.
+
+use mayfly_daemon::Planted;
+use mayfly_sim::{
+    origin::{Bug, Options, Plan, run},
+    shrink::Part,
+};
+
+const SEEDS: u64 = 150;
+/// Seeds that may be needed to meet a bug.
+const SEEDS_TO_BUG: u64 = 200;
+
+/// What is wrong with the first run that shows the bug.
+fn found(bug: Bug) -> String {
+    let options = Options { bug: Some(bug), ..Options::default() };
+    let wrong = (1..=SEEDS_TO_BUG).find_map(|seed| {
+        let wrong = run(&Plan::draw(seed, None), options).wrong;
+        wrong.first().map(|wrong| format!("seed {seed}: {wrong}"))
+    });
+    let wrong = wrong.unwrap_or_else(|| panic!("{bug:?} goes unnoticed"));
+    println!("{bug:?}: {wrong}");
+    wrong
+}
+
+fn finds_nothing(seed: u64, nodes: Option<u32>, part: &str) {
+    let mut plan = Plan::draw(seed, nodes);
+    if !part.is_empty() {
+        let part: Part = part.parse().expect("a part as it is printed");
+        plan = part.of(&plan);
+    }
+    let wrong = run(&plan, Options::default()).wrong;
+    let repeat = format!("cargo run --release -p mayfly-sim -- --origin --seed {seed}");
+    assert!(wrong.is_empty(), "{repeat} --part {part}\n{wrong:#?}");
+}
+
+#[test]
+fn some_hundred_seeds_find_nothing() {
+    (1..=SEEDS).for_each(|seed| finds_nothing(seed, None, ""));
+}
+
+/// A request that changes names outside is run again when that was done, and looked at the
+/// directory anew: a rename that was done failed with ENOENT, and a flush put a copy beside the
+/// file that it had moved.
+#[test]
+fn what_a_request_changes_outside_is_not_taken_from_it_by_a_look() {
+    finds_nothing(22, None, "");
+}
+
+/// A directory that was being made was found by a look, and got a seat at another node that no
+/// name led to.
+#[test]
+fn a_directory_that_is_being_made_gets_no_second_seat() {
+    [73, 77, 299].into_iter().for_each(|seed| finds_nothing(seed, None, ""));
+}
+
+/// A write was on its way to the disk when the flush of its file began. The file was taken for
+/// clean, and lost the write when its bytes were evicted.
+#[test]
+fn a_write_that_is_under_way_when_a_flush_begins_is_not_lost() {
+    [1371, 2669].into_iter().for_each(|seed| finds_nothing(seed, None, ""));
+}
+
+/// Something was changed outside for a request, and a flush of the file began before the request
+/// had changed it here: it met another file, or none, and put a copy beside it.
+#[test]
+fn a_flush_does_not_meet_a_change_of_names_half_way() {
+    [1279, 1592, 2921, 2960].into_iter().for_each(|seed| finds_nothing(seed, None, ""));
+}
+
+/// A name was left out of what a look had found, since something was being done about it, and the
+/// directory was known as it was. No later look told of the name.
+#[test]
+fn a_name_that_a_look_has_left_out_is_found_by_the_next_one() {
+    [3520, 4250, 5659].into_iter().for_each(|seed| finds_nothing(seed, None, ""));
+}
+
+/// A read waited for a look that the keeper had begun before, and missed what was there since.
+#[test]
+fn who_waits_for_a_look_gets_none_from_before() {
+    [3135, 5535].into_iter().for_each(|seed| finds_nothing(seed, None, ""));
+}
+
+#[test]
+fn they_do_many_things_and_meet_conflicts() {
+    let outcomes = (1..=30).map(|seed| run(&Plan::draw(seed, None), Options::default()));
+    let (mut jobs, mut items, mut conflicts) = (0, 0, 0);
+    for outcome in outcomes {
+        jobs += outcome.jobs;
+        items += outcome.items;
+        conflicts += outcome.conflicts;
+    }
+    assert!(jobs > 2000 && items > 2000 && conflicts > 5, "{jobs} {items} {conflicts}");
+}
+
+#[test]
+fn what_was_not_written_back_and_is_forgotten_by_the_next_daemon_is_found() {
+    let wrong = found(Bug::Daemon(Planted::DirtyForgotten));
+    assert!(wrong.contains("nowhere outside"), "{wrong}");
+}
+
+#[test]
+fn a_flush_that_was_not_done_is_found() {
+    let wrong = found(Bug::LosesFlushes);
+    assert!(wrong.contains("nowhere outside") || wrong.contains("without its"), "{wrong}");
+}
+
+#[test]
+fn a_flush_that_overwrites_without_a_look_is_found() {
+    let wrong = found(Bug::FlushesUnseen);
+    assert!(wrong.contains("and is flushed as"), "{wrong}");
+}
+
+#[test]
+fn a_keeper_that_says_that_nothing_has_changed_is_found() {
+    found(Bug::SeesNothing);
+}
+
+#[test]
+fn a_daemon_that_never_looks_again_is_found() {
+    let wrong = found(Bug::Daemon(Planted::NeverLooksAgain));
+    assert!(wrong.contains("for long") || wrong.contains("is there"), "{wrong}");
+}
+
+#[test]
+fn bytes_that_are_said_to_be_there_before_they_are_written_are_found() {
+    let wrong = found(Bug::TellsEarly);
+    assert!(wrong.contains("not whole"), "{wrong}");
+}
+
+#[test]
+fn a_flushed_file_that_is_taken_for_somebody_elses_is_found() {
+    let wrong = found(Bug::ForgetsNotes);
+    assert!(wrong.contains("no conflict"), "{wrong}");
+}
