@@ -111,8 +111,8 @@ class Instance:
         self.run('stop')
 
 
-def with_origin():
-    return Instance('--origin', SHOWN, '--validate', '1h')
+def with_origin(*options):
+    return Instance('--origin', SHOWN, '--validate', '1h', *options)
 
 
 def turn(rows):
@@ -145,6 +145,13 @@ def turn(rows):
     one = with_origin()
     for what in ('make', 'stat', 'remove'):
         row(f'tree, {what}', tree[what], one.time(what))
+    one.stop()
+    shutil.rmtree(f'{BELOW}/tree', ignore_errors=True)
+    one = with_origin('--names', 'async')
+    for what in ('make', 'stat', 'remove'):
+        row(f'tree, {what}, --names async', tree[what], one.time(what))
+    one.flush()
+    assert not [files for _, _, files in os.walk(f'{BELOW}/tree') if files]
     one.stop()
     shutil.rmtree(f'{BELOW}/tree', ignore_errors=True)
 

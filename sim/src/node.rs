@@ -200,7 +200,7 @@ impl Opener for Shards {
         let opened = Shard::open(config(&self.placing), parts, &survivors);
         let mut shard = opened.map_err(|error| error.to_string())?;
         if let Some(valid_ms) = self.origin {
-            let link = Link { path: Vec::new(), read_only: false };
+            let link = Link::default();
             shard.link_origins(&[link], valid_ms).map_err(|error| error.to_string())?;
         }
         Ok(shard)

@@ -121,9 +121,18 @@ fn all_nodes_see_the_same_and_each_file_is_fetched_once_by_the_node_that_has_it(
 
 #[test]
 fn what_every_node_has_changed_goes_back_and_is_seen_by_all_before() -> Result<()> {
+    changed_by_every_node("through")
+}
+
+#[test]
+fn that_is_so_when_names_are_changed_outside_later() -> Result<()> {
+    changed_by_every_node("async")
+}
+
+fn changed_by_every_node(names: &str) -> Result<()> {
     let _turn = Turn::take()?;
     let scratch = Scratch::new("tier-nodes-write")?;
-    let nodes = Nodes::start(&scratch, "write", &["--shards", "2"])?;
+    let nodes = Nodes::start(&scratch, "write", &["--shards", "2", "--names", names])?;
     for node in 0..NODES {
         nodes.on(
             node,
@@ -202,9 +211,18 @@ fn what_others_change_outside_is_seen_by_each_node_at_once_if_that_is_asked_for(
 
 #[test]
 fn nothing_is_lost_while_daemons_of_nodes_are_killed() -> Result<()> {
+    worked_while_daemons_are_killed("through")
+}
+
+#[test]
+fn nor_of_names_that_are_changed_outside_later() -> Result<()> {
+    worked_while_daemons_are_killed("async")
+}
+
+fn worked_while_daemons_are_killed(names: &str) -> Result<()> {
     let _turn = Turn::take()?;
     let scratch = Scratch::new("tier-nodes-kills")?;
-    let nodes = Nodes::start(&scratch, "kills", &[])?;
+    let nodes = Nodes::start(&scratch, "kills", &["--names", names])?;
     let work = |node: usize| {
         nodes.on(
             node,

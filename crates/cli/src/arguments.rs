@@ -459,8 +459,10 @@ pub(crate) struct Make {
     layout: Option<String>,
     /// Where the names of a directory are: at one shard of the node whose program has made it,
     /// until programs of several nodes make names in it (whole), or dealt out over all nodes from
-    /// the beginning (spread) [default: whole]
-    #[arg(long, value_parser = ["whole", "spread"])]
+    /// the beginning (spread) [default: whole]. In an instance with origins: whether names are
+    /// changed there before a call returns (through), or later and in order (async) [default:
+    /// through]
+    #[arg(long, value_parser = ["whole", "spread", "through", "async"])]
     names: Option<String>,
     /// Most that files and metadata may use together [default: what the file system has free]
     #[arg(long, value_name = "SIZE", value_parser = size::parse)]
@@ -580,7 +582,7 @@ impl Make {
                 access: self.access.clone().or_else(|| usual_word(ACCESS)).unwrap_or(usual.access),
                 consistency: (self.consistency.clone().or_else(|| usual_word(CONSISTENCY)))
                     .unwrap_or(usual.consistency),
-                names: self.names.clone().unwrap_or(usual.names),
+                names: self.names_of_directories().unwrap_or(usual.names),
                 shards,
                 cpus: self.cpus.clone(),
                 io_threads: self.io_threads.unwrap_or(usual.io_threads),
@@ -589,7 +591,7 @@ impl Make {
                 slow_ms: self.slow.unwrap_or(usual.slow_ms),
                 layout: self.layout.clone().or_else(|| usual_word(LAYOUT)).unwrap_or(usual.layout),
                 pools: usual.pools,
-                origins: self.origins.origin.clone(),
+                origins: self.origins_with_names()?,
                 validate: self.origins.validate.clone().unwrap_or(usual.validate),
                 write_back: self.origins.write_back(),
             },

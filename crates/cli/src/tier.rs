@@ -59,6 +59,10 @@ fn status(wanted: &TierStatus) -> Result<()> {
         println!("  fetching   {}", origin.fetching);
         println!("  conflicts  {}", origin.conflicts);
         println!("  errors     {}", origin.errors);
+        if origin.names_waiting + origin.names_failed > 0 {
+            let (waiting, failed) = (origin.names_waiting, origin.names_failed);
+            println!("  names      {waiting} changes not made there yet, {failed} failed");
+        }
     }
     for event in &state.events {
         println!("{}", told(event));
@@ -119,7 +123,7 @@ fn unlink(wanted: &TierUnlink) -> Result<()> {
     say(&flushed);
     ensure!(
         flushed.failed == 0,
-        "{} files could not be written back, so the origin stays at {shown}",
+        "{} files or names could not be written back, so the origin stays at {shown}",
         flushed.failed
     );
     unlink_tier(&config, &path).with_context(|| format!("the origin stays at {shown}"))?;
@@ -140,8 +144,8 @@ fn flush(wanted: &TierFlush) -> Result<()> {
     say(&all);
     ensure!(
         all.failed == 0,
-        "{} files could not be written back, and are as they were; `mayfly tier status` names \
-         what failed",
+        "{} files or names could not be written back, and are as they were; `mayfly tier status` \
+         names what failed",
         all.failed
     );
     eprintln!("mayfly: {} files were written back", all.files);
@@ -176,8 +180,9 @@ pub(crate) fn flush_last(config: &Config) -> Result<()> {
     say(&flushed);
     ensure!(
         flushed.failed == 0,
-        "{} files could not be written back to their origins, and their data are kept: `mayfly \
-         start --reopen {}` takes them up, `mayfly tier flush` writes them back, and then end it",
+        "{} files or names could not be written back to their origins, and their data are kept: \
+         `mayfly start --reopen {}` takes them up, `mayfly tier flush` writes them back, and then \
+         end it",
         flushed.failed,
         config.data_dir.display()
     );
@@ -195,7 +200,7 @@ fn flush_last_of_many(config: &Config) -> Result<()> {
     say(&flushed);
     ensure!(
         flushed.failed == 0,
-        "{} files could not be written back to their origins, and {goes_on}",
+        "{} files or names could not be written back to their origins, and {goes_on}",
         flushed.failed
     );
     Ok(())

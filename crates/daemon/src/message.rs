@@ -186,6 +186,8 @@ pub enum Question {
     Seats(Seats),
     /// These directories are gone from their origin, and go with what is in them.
     Unseat(Vec<FileId>),
+    /// Answered when all is done at the origin that was done here in the directory, and below it.
+    Written(FileId),
     /// How far a part reaches. `round` tells repetitions in one run apart, and `parts`, of how many
     /// it is asked, those that began anew.
     Part { file: FileId, generation: u32, round: u8, parts: u16 },
@@ -295,6 +297,7 @@ impl Question {
             | Question::SeekPart { .. }
             | Question::Seats(_)
             | Question::Unseat(_)
+            | Question::Written(_)
             | Question::Numbers => false,
         }
     }

@@ -233,6 +233,7 @@ impl Shard {
             Ok(served) => {
                 let used = to.used();
                 self.end_changes_at_origin(caller);
+                self.journal_change();
                 self.end_run();
                 return match served {
                     Served::Replied => {
@@ -271,6 +272,7 @@ impl Shard {
         request: &Request<'_>,
         to: &mut Writer<'_>,
     ) -> Outcome<Served> {
+        self.run.outside.entry = None;
         if self.waits_for_old_names(request) || self.waits_for_room(request) {
             return Err(Fault::Busy);
         }

@@ -9,7 +9,7 @@
 //!   ([`gates`], [`seen`]).
 //! - `file_at_hand`: so are the attributes of the file.
 //! - `bytes_at_hand`: all bytes of the file are here ([`fetched`]).
-//! - `change_at_origin`: the name was changed outside ([`through`]).
+//! - `change_at_origin`: the name was changed outside ([`through`]), or will be ([`journal`]).
 //! - `note_dirty`: the bytes are about to be changed here; they go back later ([`flush`]).
 //!
 //! Invariants:
@@ -19,7 +19,7 @@
 //! - A file is dirty, durably, before a change of its bytes is acknowledged, and before anybody has
 //!   leave to write its object. It is clean again when the keeper has said what the master copy is
 //!   then, and nothing was changed since the flush was begun.
-//! - Of a name, one thing at a time is done outside.
+//! - Of a name, one thing at a time is done outside, and what the journal has of it first.
 //! - No such directory is delegated. Processes read its records, and are leased its files, until
 //!   the time that stands in the record ([`seen`]). It is written with each look outside. Whoever
 //!   has a file open keeps what it had, however it was opened.
@@ -30,6 +30,7 @@ pub(crate) mod fetched;
 pub(crate) mod flush;
 pub(crate) mod gates;
 pub(crate) mod items;
+pub(crate) mod journal;
 pub(crate) mod link;
 pub(crate) mod pins;
 pub(crate) mod prefetch;

@@ -458,7 +458,8 @@ impl Supervisor {
         let dirty = self.region.head.tier.dirty.load(Relaxed);
         if dirty > 0 && self.lost.is_none() {
             log::error(format_args!(
-                "{dirty} files are not written back to their origins, and the data are kept in {}",
+                "{dirty} files or changes of names are not written back to their origins, and \
+                 the data are kept in {}",
                 self.config.data_dir.display()
             ));
             self.keep = true;

@@ -99,6 +99,10 @@ pub struct OriginState {
     pub conflicts: u64,
     /// Fetches and flushes that failed since the daemon began.
     pub errors: u64,
+    /// Changes of names that are made here and not there yet.
+    pub names_waiting: u64,
+    /// Those of which one failed there, or waits for one that did.
+    pub names_failed: u64,
     /// Files that stay here.
     pub pinned_files: u64,
     /// Their bytes.
@@ -232,6 +236,8 @@ impl Told {
             origin.fetching += more.fetching;
             origin.conflicts += more.conflicts;
             origin.errors += more.errors;
+            origin.names_waiting += more.names_waiting;
+            origin.names_failed += more.names_failed;
             origin.pinned_files += more.pinned_files;
             origin.pinned_bytes += more.pinned_bytes;
             origin.counts.add(&more.counts);
@@ -255,6 +261,8 @@ fn state(config: &Config, sources: &[u8], notes: &[u8]) -> Option<TierState> {
             fetching: of.fetching,
             conflicts: of.conflicts,
             errors: of.errors,
+            names_waiting: of.names_waiting,
+            names_failed: of.names_failed,
             pinned_files: of.pinned_files,
             pinned_bytes: of.pinned_bytes,
             counts: Counts {

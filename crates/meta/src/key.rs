@@ -58,6 +58,8 @@ pub const PENDING_CREATE: u8 = b'C';
 pub const DIRTY: u8 = b'V';
 /// First byte of the note that a request of a lane changes names outside.
 pub const THROUGH: u8 = b'J';
+/// First byte of an entry of the journal: a change of names that is to be made at an origin.
+pub const JOURNAL: u8 = b'j';
 /// First byte of the record of which chunks of a file are here, while not all are.
 pub const CHUNKS: u8 = b'Y';
 /// First byte of the note of a copy that was written beside its master copy.

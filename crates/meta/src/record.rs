@@ -6,6 +6,7 @@
 mod chunks;
 mod inode;
 mod intent;
+pub mod journal;
 mod master;
 mod part;
 mod small;

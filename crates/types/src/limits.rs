@@ -169,6 +169,13 @@ pub const TIER_NOTES_MAX: usize = 256;
 pub const TIER_FLUSHES_MAX: usize = 64;
 /// Directories of an origin that a node is asked to have at a time.
 pub const TIER_SEATS_AT_ONCE: usize = 256;
+/// Changes of names that are made here and not yet at the origin, of a shard. When there are more,
+/// operations wait as if each were made there first.
+pub const TIER_JOURNAL_MAX: usize = 65_536;
+/// Of these so many are given to the keeper at a time.
+pub const TIER_JOURNAL_AT_ONCE: usize = 16;
+/// Directories above a name of a journal: a deeper one is changed outside first.
+pub const TIER_JOURNAL_DEPTH_MAX: usize = 256;
 /// Files that are pinned.
 pub const TIER_PINS_MAX: usize = 1 << 20;
 /// Dirty files that are looked at for what is to go back by itself, at a time.

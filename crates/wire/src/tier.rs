@@ -148,6 +148,10 @@ wire_struct! {
         fetching: u64,
         conflicts: u64,
         errors: u64,
+        /// Changes of names that are made here and not there yet.
+        names_waiting: u64,
+        /// Those of which one could not be made, or waits for one that could not.
+        names_failed: u64,
         pinned_files: u64,
         pinned_bytes: u64,
         counts: TierCounts,

@@ -13,8 +13,10 @@ use super::Which;
 pub(crate) struct Origins {
     /// Show a directory or a bucket outside in the instance, at its root or at SUBDIR: its files
     /// are fetched when they are first read, and what is written goes back by `mayfly tier flush`
-    /// and before the end. With ,ro nothing there can be changed. Repeatable, with a SUBDIR each
-    #[arg(long, value_name = "DIR|s3://BUCKET/PREFIX[:SUBDIR][,ro]", value_parser = Origin::parse)]
+    /// and before the end. With ,ro nothing there can be changed; ,async and ,through are as
+    /// --names for this one. Repeatable, with a SUBDIR each
+    #[arg(long, value_name = "DIR|s3://BUCKET/PREFIX[:SUBDIR][,ro][,async]")]
+    #[arg(value_parser = Origin::parse)]
     pub(crate) origin: Vec<Origin>,
     /// How long what was seen in an origin is believed before it is looked at again
     /// [default: 1s]
@@ -137,7 +139,27 @@ pub(crate) struct TierPrefetch {
     pub(crate) json: bool,
 }
 
+/// The words of `--names` that are about origins.
+const OF_ORIGINS: [&str; 2] = ["through", "async"];
+
 impl super::Make {
+    /// Where the names of directories are, if that was chosen.
+    pub(super) fn names_of_directories(&self) -> Option<String> {
+        self.names.clone().filter(|word| !OF_ORIGINS.contains(&word.as_str()))
+    }
+
+    /// The origins, with what was chosen for all of them.
+    pub(super) fn origins_with_names(&self) -> anyhow::Result<Vec<Origin>> {
+        let mut origins = self.origins.origin.clone();
+        if let Some(word) = self.names.as_deref().filter(|word| OF_ORIGINS.contains(word)) {
+            anyhow::ensure!(!origins.is_empty(), "--names {word} is about origins: say --origin");
+            for origin in &mut origins {
+                origin.names_async.get_or_insert(word == "async");
+            }
+        }
+        Ok(origins)
+    }
+
     /// The deadline of an instance for which nobody has chosen one.
     pub(super) fn usual_deadline(&self) -> u64 {
         match self.origins.origin.is_empty() {

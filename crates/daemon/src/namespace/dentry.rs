@@ -40,6 +40,7 @@ impl Shard {
         wanted: Wanted,
     ) -> Outcome<Option<(FileId, FileKind)>> {
         self.names_at_hand(directory)?;
+        self.tell_of_failure(directory, name)?;
         match self.namespace.cache.get(cookie, directory, name, self.leases.now) {
             Some(Cached::Directory(id)) => return Ok(Some((id, FileKind::Directory))),
             Some(Cached::Symlink(id, _)) => return Ok(Some((id, FileKind::Symlink))),

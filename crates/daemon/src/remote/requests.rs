@@ -126,7 +126,7 @@ impl Shard {
         over.extend(
             self.transactions.completed.keys().map(|(session, _)| *session).filter(is_over),
         );
-        over.extend(self.tier.begun.keys().map(|(session, _)| *session).filter(is_over));
+        over.extend(self.tier.journal.begun.keys().map(|(session, _)| *session).filter(is_over));
         over.sort_unstable_by_key(|session| session.0);
         over.dedup();
         for session in over {

@@ -172,6 +172,9 @@ impl Shard {
             }
             Question::Seats(seats) => self.give_seats(seats),
             Question::Unseat(directories) => self.take_seats_back(directories),
+            Question::Written(directory) => {
+                self.names_are_written(*directory).map(|()| Answer::Done)
+            }
             Question::SeekPart { place, offset, hole } => self.seek_part(place, *offset, *hole),
             Question::SyncPart { file, generation } => {
                 self.sync_part(ObjectId { file: *file, generation: *generation })

@@ -315,6 +315,12 @@ impl Shard {
             Fault::Outside(wanted) => {
                 return self.wait_for_origin(Task::Request { caller, op, body }, *wanted);
             }
+            // Not all of it is in one transaction with the journal.
+            Fault::Operate(_) if self.run.outside.entry.take().is_some() => {
+                self.run.outside.through = true;
+                let run = std::mem::take(&mut self.run);
+                self.run_later(Task::Request { caller, op, body }, run);
+            }
             Fault::Operate(parts) => {
                 return self.start_operation(Task::Request { caller, op, body }, parts);
             }

@@ -214,8 +214,6 @@ impl Shard {
             return;
         }
         let todo = self.tier.dirty.keys().copied().take(TIER_FLUSHES_MAX).collect();
-        self.tier.flushes.push(Flush { todo, ..Flush::default() });
-        self.go_on_flushing();
-        self.hand_out_items();
+        self.add_flush(Flush { todo, ..Flush::default() });
     }
 }

@@ -24,6 +24,7 @@ use crate::{
         state::{
             item::{Item, Work},
             source::Note,
+            table::Flush,
             wanted::Wanted,
         },
     },
@@ -135,25 +136,61 @@ impl Shard {
         }
     }
 
+    /// Flushes files when all is done outside that the journal has now.
+    pub(crate) fn add_flush(&mut self, mut flush: Flush) {
+        flush.upto = self.tier.journal.entries.last_key_value().map(|(number, _)| *number);
+        self.tier.flushes.push(flush);
+        self.go_on_flushing();
+        self.hand_out_items();
+    }
+
+    /// Whether the journal is done as far as a flush waits for that, or has failed.
+    fn names_are_flushed(&mut self, at: usize, first_to_do: Option<u64>) -> bool {
+        let journal = &self.tier.journal;
+        let Some(flush) = self.tier.flushes.get_mut(at) else { return false };
+        let Some(upto) = flush.upto else { return true };
+        if first_to_do.is_some_and(|first| first <= upto) {
+            return false;
+        }
+        flush.failed += journal.failed.range(..=upto).count() as u64;
+        flush.upto = None;
+        true
+    }
+
+    /// Whether the name of a file could not be made outside.
+    fn is_held_up(&mut self, file: FileId) -> bool {
+        let Some(birth) = self.tier.dirty.get(&file).cloned() else { return false };
+        let Ok(located) = self.load_birth(file, &birth) else { return false };
+        let Ok(at) = self.place_at_origin(&located.inode) else { return false };
+        let entry = self.tier.journal.last_of(&at);
+        entry.is_some_and(|entry| self.tier.journal.errno_of(entry).is_some())
+    }
+
     /// Begins what is to be flushed next, and answers where all was.
     pub(crate) fn go_on_flushing(&mut self) {
+        let first_to_do = self.tier.journal.first_to_do();
         for at in 0..self.tier.flushes.len() {
+            if !self.names_are_flushed(at, first_to_do) {
+                continue;
+            }
             while let Some(flush) = self.tier.flushes.get_mut(at)
                 && flush.items.len() < TIER_FLUSHES_MAX
                 && let Some(file) = flush.todo.pop_front()
             {
                 let last = flush.last;
                 let begun = self.begin_flush(file, last);
+                let held_up = begun.is_err() && self.is_held_up(file);
                 let Some(flush) = self.tier.flushes.get_mut(at) else { break };
                 match begun {
                     Ok(Some(number)) => flush.items.push(number),
                     Ok(None) => {}
+                    Err(_) if held_up => flush.failed += 1,
                     Err(_) => flush.left += 1,
                 }
             }
         }
-        let done = |flush: &mut crate::tier::state::table::Flush| {
-            flush.items.is_empty() && flush.todo.is_empty()
+        let done = |flush: &mut Flush| {
+            flush.items.is_empty() && flush.todo.is_empty() && flush.upto.is_none()
         };
         let over: Vec<_> = self.tier.flushes.extract_if(.., done).collect();
         for flush in over {

@@ -59,6 +59,9 @@ impl Shard {
         if !self.has_tier() || !self.is_home(directory) {
             return Ok(());
         }
+        if self.tier.journal.makes(directory).is_some() {
+            return Ok(());
+        }
         let now_ms = self.elapsed_ms();
         match self.tier.directories.get(&directory) {
             Some(Known::Plain) => return Ok(()),
@@ -105,7 +108,12 @@ impl Shard {
         {
             return Ok(());
         }
-        let wanted = Wanted::Check(inode.id, self.place_at_origin(inode)?);
+        let at = self.place_at_origin(inode)?;
+        if self.tier.journal.last_of(&at).is_some() {
+            // Who has found it by itself was not told.
+            return self.tell_of_failure(at.0, &at.1);
+        }
+        let wanted = Wanted::Check(inode.id, at);
         match self.was_done(&wanted) {
             Some(done) => Ok(done.map(drop)?),
             None => Err(Fault::Outside(Box::new(wanted))),
@@ -202,7 +210,8 @@ impl Shard {
     }
 
     pub(crate) fn show_dirty(&self) {
-        self.node.head.tier.dirty.store(self.tier.dirty.len() as u32, Relaxed);
+        let count = self.tier.dirty.len() + self.tier.journal.entries.len();
+        self.node.head.tier.dirty.store(count as u32, Relaxed);
     }
 
     /// What was done for this run of what it wants.
@@ -266,6 +275,11 @@ impl Shard {
                 names.retain(|name| !name.is_empty());
                 names.reverse();
                 return Ok((root.source, names.join(&b'/')));
+            }
+            if let Some((above, name)) = self.tier.journal.place_of(directory) {
+                names.push(name.clone());
+                directory = *above;
+                continue;
             }
             let located = self.load_own(directory)?;
             if located.inode.links == 0 || directory == FileId::ROOT {

@@ -33,7 +33,7 @@ use crate::{
     tier::{
         gates::master_of,
         state::item::{Item, Work},
-        state::table::Changes,
+        state::journal::Changes,
         state::wanted::{At, Change, Run as Chunks, Seen, Wanted},
     },
 };
@@ -48,6 +48,9 @@ impl Shard {
         let mut run = std::mem::take(&mut self.run);
         let before = *run.outside.behind.get_or_insert(self.tier.last);
         let is_background = task.op() == Op::TierAsk;
+        let Some((task, run)) = self.wait_for_journal((task, run), &wanted)? else {
+            return Ok(());
+        };
         if let Wanted::Chunks(file, at, chunks) = wanted {
             return self.wait_for_chunks((task, run), file, &at, chunks);
         }
@@ -176,7 +179,7 @@ impl Shard {
 
     /// A request changes names outside; whether it may have done so before.
     fn note_change(&mut self, caller: Caller, names: Vec<At>) -> Result<bool, Errno> {
-        let known = self.tier.begun.remove(&(caller.session, caller.lane));
+        let known = self.tier.journal.begun.remove(&(caller.session, caller.lane));
         let known = known.filter(|known| known.request_id == caller.request_id);
         let again = known.as_ref().is_some_and(|known| known.earlier);
         let before = known.map(|known| known.names).unwrap_or_default();
@@ -187,13 +190,13 @@ impl Shard {
         noted.map_err(|error| crate::fault::store_failed(&error))?;
         let Begun { request_id, names } = begun;
         let changes = Changes { request_id, names, earlier: false };
-        self.tier.begun.insert((caller.session, caller.lane), changes);
+        self.tier.journal.begun.insert((caller.session, caller.lane), changes);
         Ok(again)
     }
 
     /// What a request has changed outside is nobody's own any more.
     pub(crate) fn forget_change(&mut self, caller: Caller) {
-        if self.tier.begun.remove(&(caller.session, caller.lane)).is_some() {
+        if self.tier.journal.begun.remove(&(caller.session, caller.lane)).is_some() {
             self.wake_blocked();
         }
     }
@@ -237,6 +240,7 @@ impl Shard {
 
     /// Hands out what there is to do.
     pub(crate) fn hand_out_items(&mut self) {
+        self.begin_entries();
         while !self.tier.idle.is_empty()
             && let Some(number) = self.tier.next()
         {
@@ -258,6 +262,9 @@ impl Shard {
         let item = self.tier.items.get(&number).ok_or(Errno::ESTALE)?;
         match &item.work {
             Work::Wanted(Wanted::Look(directory)) => {
+                if let Some(at) = self.tier.journal.place_of(*directory) {
+                    return Ok(at.clone());
+                }
                 let inode = self.load_own(*directory)?.inode;
                 self.place_at_origin(&inode)
             }
@@ -272,7 +279,7 @@ impl Shard {
         let item = self.tier.items.get_mut(&number).ok_or(Errno::ESTALE)?;
         item.path.clone_from(&path);
         let (what, again, object, work) = (item.what(), item.again, item.object, item.work.clone());
-        let makes_object = item.makes_object;
+        let (makes_object, item_entry) = (item.makes_object, item.entry);
         let mut told = TierItem {
             number,
             source,
@@ -324,10 +331,12 @@ impl Shard {
                 }
             }
             Work::Wanted(Wanted::Change(at, change)) => {
+                let entry = item_entry.and_then(|entry| self.tier.journal.entries.get(&entry));
+                told.file = entry.map_or(FileId::NONE, |entry| entry.file);
                 other = self.encode_change(at, change, &mut told)?;
             }
             // That is an item of another kind.
-            Work::Wanted(Wanted::Back(..)) => return Err(Errno::EIO.into()),
+            Work::Wanted(Wanted::Back(..) | Wanted::Journal(_)) => return Err(Errno::EIO.into()),
         }
         (told.other, told.bytes) = (&other, &bytes);
         Ok(encoded(path.len() + other.len() + bytes.len() + 512, &told)?)
@@ -345,25 +354,30 @@ impl Shard {
             Change::Remove | Change::RemoveDirectory => {}
             Change::Rename { to, flags } => {
                 told.which = *flags;
-                if let Some((id, _)) = self.lookup_here(at)? {
-                    told.known = known_of(&self.load_cached(id, at)?)?;
-                }
+                told.known = self.known_to_change((at, to), told.file)?;
                 return Ok(self.path_at_origin(to)?.1);
             }
             Change::SetAttr { which, mode, uid, gid, atime, mtime } => {
                 told.which = *which;
                 (told.attr.mode, told.attr.uid, told.attr.gid) = (*mode, *uid, *gid);
                 (told.attr.atime, told.attr.mtime) = (*atime, *mtime);
-                let found = match at.1.is_empty() {
-                    true => Some(at.0),
-                    false => self.lookup_here(at)?.map(|(id, _)| id),
-                };
-                if let Some(id) = found {
-                    told.known = known_of(&self.load_cached(id, at)?)?;
-                }
+                told.known = self.known_to_change((at, at), told.file)?;
             }
         }
         Ok(Vec::new())
+    }
+
+    /// What is known of a master copy that is about to be changed, whose name it was or, with an
+    /// entry of the journal, has been since. That says which `file` it is.
+    fn known_to_change(&mut self, (at, to): (&At, &At), file: FileId) -> Outcome<Attr> {
+        if file != FileId::NONE {
+            return self.load_cached(file, to).map_or(Ok(NO_ATTR), |located| known_of(&located));
+        }
+        let found = match at.1.is_empty() {
+            true => Some(at.0),
+            false => self.lookup_here(at)?.map(|(id, _)| id),
+        };
+        found.map_or(Ok(NO_ATTR), |id| known_of(&self.load_cached(id, at)?))
     }
 
     /// The file that stands under a name of a directory that has an origin.
@@ -405,8 +419,11 @@ impl Shard {
 
     /// An item ends: what it has brought is taken in, and who waits goes on.
     pub(crate) fn finish_item(&mut self, number: u64, told: Ending) {
-        if matches!(told, Ending::Failed(Errno::ENOENT | Errno::ENOTDIR)) && self.was_moved(number)
-        {
+        let is_gone = matches!(told, Ending::Failed(Errno::ENOENT | Errno::ENOTDIR));
+        // Where the directory was another one may be by now, whose names were listed.
+        let is_look = |item: &Item| matches!(item.work, Work::Wanted(Wanted::Look(_)));
+        let is_look = self.tier.items.get(&number).is_some_and(is_look);
+        if (is_gone || is_look) && self.was_moved(number) {
             if let Some(item) = self.tier.items.get_mut(&number) {
                 item.holder = None;
             }
@@ -428,6 +445,9 @@ impl Shard {
     /// The same, when all is known that it takes.
     pub(crate) fn end_item(&mut self, number: u64, told: Ending) {
         let Some(item) = self.tier.end(number) else { return };
+        if let Some(entry) = item.entry {
+            return self.end_entry(entry, item, told);
+        }
         let result = self.take_in(&item, told);
         self.flush_ended(number, &result);
         let Item { work, waiting, owner, .. } = item;
@@ -460,7 +480,7 @@ impl Shard {
                 self.chunks_fetched((*file, at, *run), item, told)
             }
             (Work::Wanted(Wanted::Change(..)), Ending::Done { seen, .. }) => Ok(End::Seen(seen)),
-            (Work::Wanted(Wanted::Back(..)), Ending::Done { .. })
+            (Work::Wanted(Wanted::Back(..) | Wanted::Journal(_)), Ending::Done { .. })
             | (Work::Wanted(_), Ending::Conflict { .. }) => Err(Errno::EPROTO.into()),
             (Work::Wanted(_), Ending::Failed(errno)) => Err(errno.into()),
         };
@@ -473,6 +493,7 @@ impl Shard {
 
     /// Who has waited for too long is told so. What the keeper is at stays its own.
     pub(crate) fn end_late_items(&mut self) {
+        self.end_late_parked();
         let now_ms = self.elapsed_ms();
         let late = |item: &Item| now_ms.saturating_sub(item.since_ms) > TIER_ITEM_SECONDS * 1000;
         // They are in the order in which they were begun.
@@ -480,7 +501,7 @@ impl Shard {
             self.tier.items.iter().take_while(|(_, item)| late(item)).map(|of| *of.0).collect();
         for number in late {
             let Some(item) = self.tier.items.get_mut(&number) else { continue };
-            if item.holder.is_none() {
+            if item.holder.is_none() && item.entry.is_none() {
                 self.finish_item(number, Ending::Failed(Errno::ETIMEDOUT));
                 continue;
             }

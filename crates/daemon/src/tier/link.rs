@@ -21,9 +21,9 @@ use crate::{
     tier::{
         gates::bytes_here,
         state::{
+            journal::Changes,
             roots::Root,
             source::{Link, Note, Source},
-            table::Changes,
         },
     },
 };
@@ -66,6 +66,7 @@ impl Shard {
         self.tier.sources = sources
             .map(|(link, (files, cached_bytes))| Source {
                 read_only: link.read_only,
+                names_async: link.names_async,
                 inside: link.path.clone(),
                 files,
                 cached_bytes,
@@ -80,6 +81,7 @@ impl Shard {
         self.tier.last = u64::from(self.counters().restarts) << 32;
         self.take_up_chunks()?;
         self.take_up_dirty()?;
+        self.take_up_journal()?;
         self.take_up_changes()?;
         self.take_up_conflicts()?;
         self.take_up_pins()?;
@@ -170,7 +172,7 @@ impl Shard {
             if self.is_known(session) {
                 let Begun { request_id, names } = Begun::decode(&record)?;
                 let changes = Changes { request_id, names, earlier: true };
-                self.tier.begun.insert((session, lane), changes);
+                self.tier.journal.begun.insert((session, lane), changes);
             } else {
                 self.store.delete(&key::numbered(key::THROUGH, of))?;
             }

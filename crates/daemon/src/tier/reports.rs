@@ -71,9 +71,8 @@ impl Shard {
                 flush.todo.push_back(file);
             }
         }
-        self.tier.flushes.push(flush);
-        self.go_on_flushing();
-        self.hand_out_items();
+        self.retry_entries()?;
+        self.add_flush(flush);
         Ok(Served::Pending)
     }
 
@@ -152,12 +151,21 @@ impl Shard {
                 fetching: 0,
                 conflicts: of.conflicts,
                 errors: of.errors,
+                names_waiting: 0,
+                names_failed: 0,
                 pinned_files: 0,
                 pinned_bytes: 0,
                 counts: of.counts,
             })
             .collect();
         self.add_dirty_and_pinned(&mut sources);
+        for entry in self.tier.journal.entries.values() {
+            let Some(source) = sources.get_mut(entry.source as usize) else { continue };
+            match entry.failed {
+                Some(_) => source.names_failed += 1,
+                None => source.names_waiting += 1,
+            }
+        }
         let fetches = self.tier.items.values().filter_map(|item| match &item.work {
             Work::Wanted(Wanted::Fetch(_, at) | Wanted::Chunks(_, at, _)) => Some(at.clone()),
             _ => None,

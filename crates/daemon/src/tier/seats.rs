@@ -117,6 +117,8 @@ impl Shard {
                 gone.entry(self.place.slots.home(id)).or_default().push(id);
             }
         }
+        // One that is being removed, and is not here any more, is not found.
+        found.retain(|name, _| !self.is_touched(number, directory, name));
         for (shard, directories) in gone {
             let some = directories.chunks(TIER_SEATS_AT_ONCE);
             questions.extend(some.map(|ids| (shard, Question::Unseat(ids.to_vec()))));

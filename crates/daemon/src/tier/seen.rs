@@ -173,7 +173,7 @@ impl Shard {
     }
 
     /// The same of the names of a directory.
-    fn saw_names(&mut self, inode: &mut Inode, at_ms: u64) {
+    pub(crate) fn saw_names(&mut self, inode: &mut Inode, at_ms: u64) {
         let names_until = self.seen_until(at_ms);
         if let Some(origin) = &mut inode.origin {
             origin.seen.names_until = names_until;
@@ -182,7 +182,7 @@ impl Shard {
     }
 
     /// The names of the directory are looked at before they are believed once more.
-    fn distrust_names(&mut self, directory: FileId) -> Outcome<()> {
+    pub(crate) fn distrust_names(&mut self, directory: FileId) -> Outcome<()> {
         self.tier.directories.remove(&directory);
         let mut located = self.load_own(directory)?;
         let Some(origin) = &mut located.inode.origin else { return Ok(()) };
@@ -303,7 +303,10 @@ impl Shard {
         (seen, resident): (Seen, bool),
     ) {
         let attr = seen.attr;
-        dress(inode, &attr);
+        // Of what is made outside later nothing is known yet.
+        if attr.kind != NO_ATTR.kind {
+            dress(inode, &attr);
+        }
         // Its bytes are fetched and written back by one node.
         inode.layout = Layout { policy: Policy::Stripe, width: 1, ..inode.layout };
         let (mtime, size_bytes) = (attr.mtime, attr.size_bytes);
@@ -324,7 +327,9 @@ impl Shard {
     ) -> Outcome<()> {
         let attr = seen.attr;
         let mut located = self.load_own(id)?;
-        dress(&mut located.inode, &attr);
+        if attr.kind != NO_ATTR.kind {
+            dress(&mut located.inode, &attr);
+        }
         let origin = Origin { source, mtime: attr.mtime, ..Origin::default() };
         self.set_origin(&mut located.inode, Some(origin));
         self.saw(&mut located.inode, seen.at_ms);
@@ -451,6 +456,9 @@ impl Shard {
 
     /// Whether a file in the directory, or below it, is dirty, or something is being done about it.
     pub(crate) fn has_dirty_below(&mut self, directory: FileId) -> Outcome<bool> {
+        if self.tier.journal.last_below(directory).is_some() {
+            return Ok(true);
+        }
         let dirty: Vec<(FileId, BirthKey)> =
             self.tier.dirty.iter().map(|(id, birth)| (*id, birth.clone())).collect();
         let mut within: Vec<FileId> = self.tier.busy.keys().map(|at| at.0).collect();

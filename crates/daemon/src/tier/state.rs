@@ -1,6 +1,8 @@
 //! What the tier keeps: see each file.
 
 pub(crate) mod item;
+pub(crate) mod journal;
+pub(crate) mod order;
 pub(crate) mod roots;
 pub(crate) mod source;
 pub(crate) mod table;

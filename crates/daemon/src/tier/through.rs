@@ -13,7 +13,8 @@ use mayfly_wire::{
 
 use crate::{
     fault::{Fault, Outcome},
-    namespace::state::{inode::Located, walk::Place},
+    message::{Answer, Question},
+    namespace::state::{inode::Located, member::unexpected, walk::Place},
     shard::Shard,
     tier::{
         gates::{is_absent, master_of},
@@ -38,8 +39,23 @@ impl Shard {
         match self.was_done(&wanted) {
             Some(Ok(seen)) => Ok(Some((source, seen))),
             Some(Err(errno)) => Err(errno.into()),
-            None => Err(Fault::Outside(Box::new(wanted))),
+            None => self.change_now_or_later(source, wanted, None).map(|seen| Some((source, seen))),
         }
+    }
+
+    /// The change waits until it is made outside, unless that may be later.
+    fn change_now_or_later(
+        &mut self,
+        source: u32,
+        wanted: Wanted,
+        file: Option<(FileId, FileKind)>,
+    ) -> Outcome<Seen> {
+        if let Wanted::Change(at, change) = &wanted
+            && let Some(seen) = self.change_later(source, (at, file), change)?
+        {
+            return Ok(seen);
+        }
+        Err(Fault::Outside(Box::new(wanted)))
     }
 
     fn check_source(&self, source: u32) -> Outcome<()> {
@@ -142,7 +158,20 @@ impl Shard {
         if self.directory_facts(id)?.entries > 0 {
             return Err(Errno::ENOTEMPTY.into());
         }
+        // What went in it may go outside yet, and is another shard's to do.
+        self.run.outside.through = true;
+        self.names_are_written_at_home(id)?;
         self.change_at_origin((place.directory, &place.name), Change::RemoveDirectory).map(drop)
+    }
+
+    fn names_are_written_at_home(&mut self, id: FileId) -> Outcome<()> {
+        if self.is_home(id) {
+            return self.names_are_written(id);
+        }
+        match self.fact(self.place.slots.home(id), Question::Written(id))? {
+            Answer::Done => Ok(()),
+            answer => Err(unexpected(&answer)),
+        }
     }
 
     /// A name is moved outside.
@@ -212,7 +241,7 @@ impl Shard {
         self.save(&located)
     }
 
-    fn know_stamp(&mut self, located: &mut Located, seen: Seen) -> Outcome<()> {
+    pub(crate) fn know_stamp(&mut self, located: &mut Located, seen: Seen) -> Outcome<()> {
         let inode = &mut located.inode;
         let Some(origin) = inode.origin.filter(|_| seen.same) else { return Ok(()) };
         if inode.kind() == FileKind::Directory {
@@ -253,7 +282,10 @@ impl Shard {
         match self.was_done(&wanted) {
             Some(Ok(seen)) => self.know_stamp(located, seen),
             Some(Err(errno)) => Err(errno.into()),
-            None => Err(Fault::Outside(Box::new(wanted))),
+            None => {
+                let file = (located.inode.id, located.inode.kind());
+                self.change_now_or_later(origin.source, wanted, Some(file)).map(drop)
+            }
         }
     }
 

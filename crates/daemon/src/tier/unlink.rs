@@ -47,10 +47,12 @@ impl Shard {
             // Of one that cannot be found nobody knows.
             left += u64::from(origin.is_none_or(|origin| origin.source as usize == source));
         }
+        let entries = self.tier.journal.entries.values();
+        left += entries.filter(|entry| entry.source as usize == source).count() as u64;
         let busy = self.tier.items.keys().copied().collect::<Vec<_>>();
         let busy = busy.into_iter().filter_map(|number| self.place_of_item(number).ok());
         let busy = busy.collect::<Vec<At>>();
-        let begun = self.tier.begun.values().flat_map(|begun| begun.names.iter().cloned());
+        let begun = self.tier.journal.begun.values().flat_map(|begun| begun.names.iter().cloned());
         let places: Vec<At> = begun.chain(busy).collect();
         for at in places {
             let of = self.path_at_origin(&at);

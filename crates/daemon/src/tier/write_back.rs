@@ -60,18 +60,14 @@ impl Shard {
         }
         let todo = self.tier.dirty.keys().copied().collect();
         let flush = Flush { caller: Some(caller), todo, is_sync: true, ..Flush::default() };
-        self.tier.flushes.push(flush);
-        self.go_on_flushing();
-        self.hand_out_items();
+        self.add_flush(flush);
         true
     }
 
     /// A description that could write is gone: who could not wait for the flush finds it begun.
     pub(crate) fn flush_closed(&mut self, id: FileId) {
         if self.tier.policy.write_back.at_close && self.tier.dirty.contains_key(&id) {
-            self.tier.flushes.push(Flush { todo: [id].into(), ..Flush::default() });
-            self.go_on_flushing();
-            self.hand_out_items();
+            self.add_flush(Flush { todo: [id].into(), ..Flush::default() });
         }
     }
 
@@ -93,9 +89,7 @@ impl Shard {
                 }
             }
         }
-        self.tier.flushes.push(flush);
-        self.go_on_flushing();
-        self.hand_out_items();
+        self.add_flush(flush);
         Ok(Served::Pending)
     }
 

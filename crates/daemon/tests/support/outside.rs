@@ -14,8 +14,8 @@ use mayfly_wire::{
     TierDone, TierItem, TierTold, TierWork, Wire, Write, Writer,
     tier::{
         NO_ATTR, TIER_CHECK, TIER_CHUNKS, TIER_CREATE, TIER_EVICT, TIER_FETCH, TIER_FLUSH,
-        TIER_LOOK, TIER_MAKE_DIRECTORY, TIER_REMOVE, TIER_REMOVE_DIRECTORY, TIER_STATUS, TierEntry,
-        TierSource, pack, unpacked,
+        TIER_LOOK, TIER_MAKE_DIRECTORY, TIER_REMOVE, TIER_REMOVE_DIRECTORY, TIER_RENAME,
+        TIER_STATUS, TierEntry, TierSource, pack, unpacked,
     },
 };
 
@@ -75,6 +75,14 @@ impl Bench {
         Bench::around(Node::memory(config), Some(0))
     }
 
+    /// One that changes names outside after they are changed here.
+    pub fn with_journal(node: Node, valid_ms: Option<u64>) -> Bench {
+        let mut bench = Bench::around(node, valid_ms);
+        bench.node.links.0[0].names_async = true;
+        bench.restart();
+        bench
+    }
+
     /// Of several shards, each with a keeper of its own, as nodes have them.
     pub fn several(shards: u32, seed: u64, valid_ms: Option<u64>) -> Bench {
         let directories = Directories::Restless;
@@ -83,7 +91,8 @@ impl Bench {
     }
 
     fn around(mut node: Node, valid_ms: Option<u64>) -> Bench {
-        node.links = (vec![Link { path: b"in".to_vec(), read_only: false }], valid_ms);
+        let link = Link { path: b"in".to_vec(), ..Link::default() };
+        node.links = (vec![link], valid_ms);
         node.sessions.extend([(KEEPER, 9), (OTHER, 10)]);
         let mut outside = BTreeMap::new();
         outside.insert("/".to_owned(), (1, Vec::new()));
@@ -261,6 +270,7 @@ impl Bench {
                 None if !item.again => Err(Errno::ENOENT),
                 _ => Ok((NO_ATTR, Vec::new())),
             },
+            TIER_REMOVE_DIRECTORY if self.has_below(path) => Err(Errno::ENOTEMPTY),
             TIER_REMOVE_DIRECTORY => match self.outside.remove(&format!("{path}/")) {
                 None if !item.again => Err(Errno::ENOENT),
                 _ => Ok((NO_ATTR, Vec::new())),
@@ -272,9 +282,11 @@ impl Bench {
                 if self.outside.contains_key(&name) && !item.again {
                     return Err(Errno::EEXIST);
                 }
+                self.parent_of(path)?;
                 let made = self.outside.entry(name.clone()).or_insert((5, Vec::new()));
                 Ok((attr(&name, made), Vec::new()))
             }
+            TIER_RENAME => self.move_outside(item),
             _ => {
                 let directory = format!("{path}/");
                 let name = if self.outside.contains_key(path) { path } else { &directory };
@@ -304,6 +316,45 @@ impl Bench {
                 Ok((attr, if item.what == TIER_FETCH { bytes } else { Vec::new() }))
             }
         }
+    }
+
+    fn has_below(&self, path: &str) -> bool {
+        let above = format!("{path}/");
+        self.outside.keys().any(|name| name.len() > above.len() && name.starts_with(&above))
+    }
+
+    fn parent_of(&self, path: &str) -> Result<(), Errno> {
+        let parent = path.rsplit_once('/').map_or("", |(parent, _)| parent);
+        match self.outside.contains_key(&format!("{parent}/")) {
+            true => Ok(()),
+            false => Err(Errno::ENOENT),
+        }
+    }
+
+    fn move_outside(&mut self, item: &Given) -> Result<(Attr, Vec<u8>), Errno> {
+        let (from, to) = (item.path.as_str(), item.other.as_str());
+        self.parent_of(to)?;
+        let (from_below, to_below) = (format!("{from}/"), format!("{to}/"));
+        if let Some(file) = self.outside.remove(from) {
+            let seen = attr(to, &file);
+            self.outside.insert(to.to_owned(), file);
+            return Ok((seen, Vec::new()));
+        }
+        if self.outside.contains_key(&from_below) && self.has_below(to) {
+            return Err(Errno::ENOTEMPTY);
+        }
+        let is_moved = |name: &String| name.starts_with(&from_below);
+        let moved: Vec<String> = self.outside.keys().filter(|of| is_moved(of)).cloned().collect();
+        if moved.is_empty() {
+            let there = self.outside.get_key_value(to).or(self.outside.get_key_value(&to_below));
+            let there = there.filter(|_| item.again).ok_or(Errno::ENOENT)?;
+            return Ok((attr(there.0, there.1), Vec::new()));
+        }
+        for name in moved {
+            let file = self.outside.remove(&name).unwrap();
+            self.outside.insert(name.replacen(&from_below, &to_below, 1), file);
+        }
+        Ok((attr(&to_below, &self.outside[&to_below]), Vec::new()))
     }
 
     /// A request with the keeper at work; its answer.

@@ -31,19 +31,29 @@ pub struct Origin {
     pub inside: PathBuf,
     /// Nothing there may be changed.
     pub read_only: bool,
+    /// Names are changed there after the calls have returned; `None`: as for the instance.
+    #[serde(default)]
+    pub names_async: Option<bool>,
 }
 
 impl Origin {
-    /// From `DIR[:SUBDIR][,ro]`, or `s3://BUCKET[/PREFIX][:SUBDIR][,ro]`. The directory inside is
-    /// behind the last colon.
+    /// From `DIR[:SUBDIR][,ro][,async|,through]`, or `s3://BUCKET[/PREFIX][:SUBDIR][,ro]`. The
+    /// directory inside is behind the last colon.
     ///
     /// # Errors
     /// Says what is wrong with it.
     pub fn parse(text: &str) -> Result<Origin, String> {
-        let (places, read_only) = match text.strip_suffix(",ro") {
-            Some(places) => (places, true),
-            None => (text.strip_suffix(",rw").unwrap_or(text), false),
-        };
+        let (mut places, mut read_only, mut names_async) = (text, false, None);
+        while let Some((before, word)) = places.rsplit_once(',') {
+            match word {
+                "ro" => read_only = true,
+                "rw" => read_only = false,
+                "async" => names_async = Some(true),
+                "through" => names_async = Some(false),
+                _ => break,
+            }
+            places = before;
+        }
         let (scheme, rest) = match places.split_once("://") {
             Some((scheme, _)) if scheme != "s3" => {
                 return Err(format!("{scheme}: an origin is a directory, or s3://BUCKET/PREFIX"));
@@ -62,12 +72,16 @@ impl Origin {
         }
         let outside = PathBuf::from(format!("{scheme}{outside}"));
         let inside = inside.components().collect();
-        Ok(Origin { outside, inside, read_only })
+        Ok(Origin { outside, inside, read_only, names_async })
     }
 
     /// As the daemon is told of it.
     pub(crate) fn link(&self) -> Link {
-        Link { path: self.inside.as_os_str().as_bytes().to_vec(), read_only: self.read_only }
+        Link {
+            path: self.inside.as_os_str().as_bytes().to_vec(),
+            read_only: self.read_only,
+            names_async: self.names_async == Some(true) && !self.read_only,
+        }
     }
 
     /// Is it in an object store?
@@ -95,6 +109,11 @@ impl Origin {
     fn check(&self, mount: &Path) -> Result<PathBuf> {
         let shown = self.outside.display();
         if self.is_bucket() {
+            ensure!(
+                self.names_async != Some(true) || self.read_only,
+                "--origin {shown}: names of a bucket are changed there before a call returns, \
+                 since a rename may be refused; say {shown},through, or leave out --names async"
+            );
             let bucket = Bucket::open(self.outside.as_os_str());
             let bucket = bucket.with_context(|| format!("--origin {shown}"))?;
             bucket.has_below("").with_context(|| {
@@ -242,6 +261,10 @@ mod tests {
         assert_eq!(origin.outside, Path::new("s3://bucket/data"));
         assert_eq!((origin.inside.as_path(), origin.read_only), (Path::new("a/b"), true));
         assert_eq!(Origin::parse("s3://bucket").unwrap().outside, Path::new("s3://bucket"));
+        let origin = Origin::parse("/a:b,async").unwrap();
+        assert_eq!((origin.outside.as_path(), origin.names_async), (Path::new("/a"), Some(true)));
+        assert_eq!(Origin::parse("/a,through,ro").unwrap().names_async, Some(false));
+        assert_eq!(Origin::parse("/a,b").unwrap().outside, Path::new("/a,b"));
         for bad in ["", ":x", "/a:../x", "s3://", "s3://:x", "http://host/a"] {
             assert!(Origin::parse(bad).is_err(), "{bad}");
         }
@@ -254,6 +277,7 @@ mod tests {
             outside: dir.to_owned(),
             inside: inside.into(),
             read_only,
+            names_async: None,
         };
         let mount = Path::new("/run/nowhere");
         let first = one(scratch.path(), "a", false);

@@ -53,6 +53,8 @@ pub(crate) struct Item {
     pub(crate) holder: Option<SessionId>,
     /// Whom its result belongs to: of a change.
     pub(crate) owner: Option<Caller>,
+    /// The entry of the journal that is done by it.
+    pub(crate) entry: Option<u64>,
     /// It may have been done before.
     pub(crate) again: bool,
     /// Who waits for it, and whether for its result or only for its end.
@@ -68,7 +70,7 @@ pub(crate) struct Item {
     /// Answers that came in pieces.
     pub(crate) pieces: Vec<u8>,
     /// Of a look: names that were changed here since it was begun.
-    pub(crate) touched: Vec<Vec<u8>>,
+    pub(crate) touched: HashSet<Vec<u8>>,
     /// Of a flush: the file was changed since it was begun.
     pub(crate) rewritten: bool,
     /// Of a look: what it has found that is other nodes', and what the keeper has said, while they
@@ -83,6 +85,7 @@ impl Item {
             work,
             holder: None,
             owner: None,
+            entry: None,
             again: false,
             waiting: Vec::new(),
             since_ms,
@@ -90,7 +93,7 @@ impl Item {
             makes_object: false,
             path: Vec::new(),
             pieces: Vec::new(),
-            touched: Vec::new(),
+            touched: HashSet::default(),
             rewritten: false,
             found: None,
             told: None,
@@ -99,7 +102,7 @@ impl Item {
 
     /// Of a look: whether the name was changed here since it was begun.
     pub(crate) fn is_touched(&self, name: &[u8]) -> bool {
-        self.touched.iter().any(|touched| touched == name)
+        self.touched.contains(name)
     }
 
     /// Of a look: the seat of a new directory, if that is at another shard.
@@ -142,6 +145,8 @@ impl Item {
                 Change::SetAttr { .. } => tier::TIER_SET_ATTR,
             },
             Work::Wanted(Wanted::Back(..)) | Work::Flush { .. } => tier::TIER_FLUSH,
+            // Those are no items.
+            Work::Wanted(Wanted::Journal(_)) => 0,
         }
     }
 }

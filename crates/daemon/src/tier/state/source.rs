@@ -20,12 +20,16 @@ pub struct Link {
     pub path: Vec<u8>,
     /// Nothing there may be changed.
     pub read_only: bool,
+    /// Names are changed there after the calls have returned, in order.
+    pub names_async: bool,
 }
 
 /// An origin.
 #[derive(Debug)]
 pub(crate) struct Source {
     pub(crate) read_only: bool,
+    /// As in [`Link::names_async`].
+    pub(crate) names_async: bool,
     /// As in [`Link::path`].
     pub(crate) inside: Vec<u8>,
     /// Files, directories and links that are known.

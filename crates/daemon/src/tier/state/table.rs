@@ -10,6 +10,7 @@ use mayfly_types::{
 
 use super::{
     item::{Item, Work},
+    journal::Journal,
     roots::Roots,
     source::{Note, Source, WriteBack},
     wanted::{At, Wanted},
@@ -37,6 +38,8 @@ pub(crate) struct Flush {
     pub(crate) caller: Option<Caller>,
     pub(crate) last: bool,
     pub(crate) todo: VecDeque<FileId>,
+    /// Entries of the journal up to this one are done first.
+    pub(crate) upto: Option<u64>,
     /// The items that are being done for it.
     pub(crate) items: Vec<u64>,
     pub(crate) flushed: u64,
@@ -74,15 +77,6 @@ pub(crate) struct Policy {
     pub(crate) flush_again_ms: u64,
 }
 
-/// The names that a request changes outside.
-#[derive(Debug)]
-pub(crate) struct Changes {
-    pub(crate) request_id: u64,
-    pub(crate) names: Vec<At>,
-    /// An earlier daemon had that done, perhaps.
-    pub(crate) earlier: bool,
-}
-
 /// See the module.
 #[derive(Debug, Default)]
 pub(crate) struct Table {
@@ -107,10 +101,7 @@ pub(crate) struct Table {
     pub(crate) directories: HashMap<FileId, Known>,
     /// When files were last seen, milliseconds.
     pub(crate) files: HashMap<FileId, u64>,
-    /// Changes that are made outside for requests, or were by an earlier daemon for requests that
-    /// come again, by session and lane. Until they are made here, too, what is seen outside of
-    /// these names is not taken over.
-    pub(crate) begun: HashMap<(SessionId, u32), Changes>,
+    pub(crate) journal: Journal,
     /// Files that are not written back, and what finds them.
     pub(crate) dirty: BTreeMap<FileId, BirthKey>,
     pub(crate) flushes: Vec<Flush>,
@@ -184,10 +175,10 @@ impl Table {
     }
 
     /// A name changes: a look that is under way does not tell of it.
-    fn touch(&mut self, (directory, name): &At) {
+    pub(crate) fn touch(&mut self, (directory, name): &At) {
         let look = self.looks.get(directory).and_then(|look| self.items.get_mut(look));
         if let Some(look) = look.filter(|look| !look.touched.contains(name)) {
-            look.touched.push(name.clone());
+            look.touched.insert(name.clone());
         }
     }
 
@@ -196,10 +187,13 @@ impl Table {
         names.iter().find_map(|at| self.busy.get(at).copied())
     }
 
-    /// Whether something is being done about the name outside, or was done for a request that has
-    /// not ended. What is seen there meanwhile is not taken over.
+    /// Whether something is or will be done about the name outside, or was begun by a request that
+    /// comes again. What is seen there meanwhile is not taken over.
     pub(crate) fn is_busy(&self, at: &At) -> bool {
-        self.busy.contains_key(at) || self.begun.values().any(|changes| changes.names.contains(at))
+        let journal = &self.journal;
+        self.busy.contains_key(at)
+            || journal.last_of(at).is_some()
+            || journal.begun.values().any(|begun| begun.names.contains(at))
     }
 
     pub(crate) fn know_directory(&mut self, directory: FileId, known: Known) {
@@ -254,15 +248,18 @@ impl Table {
     /// The operations that wait, with what is known of them.
     pub(crate) fn tasks(&mut self) -> impl Iterator<Item = (&Task, &mut Run)> {
         let items = self.items.values_mut();
-        items.flat_map(|item| item.waiting.iter_mut().map(|(task, run, _)| (&*task, run)))
+        let items =
+            items.flat_map(|item| item.waiting.iter_mut().map(|(task, run, _)| (&*task, run)));
+        items.chain(self.journal.tasks())
     }
 
     /// An operation is taken out that waits.
     pub(crate) fn take_waiting(&mut self, is_it: impl Fn(&Task, &Run) -> bool) -> Option<Run> {
-        self.items.values_mut().find_map(|item| {
+        let found = self.items.values_mut().find_map(|item| {
             let at = item.waiting.iter().position(|(task, run, _)| is_it(task, run))?;
             Some(item.waiting.remove(at).1)
-        })
+        });
+        found.or_else(|| self.journal.take_waiting(is_it))
     }
 
     /// A session of the keeper's is gone: what it had is to be done by another.

@@ -1,9 +1,9 @@
 //! What operations lack that only the origin has.
 
-use mayfly_types::{Attr, Errno, FileId, Timestamp};
+use mayfly_meta::record::journal::Entry;
+use mayfly_types::{Attr, Errno, FileId};
 
-/// A place outside: a name in a directory that has an origin.
-pub(crate) type At = (FileId, Vec<u8>);
+pub(crate) use mayfly_meta::record::journal::{At, Change};
 
 /// What an operation lacks that is outside.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -20,6 +20,17 @@ pub(crate) enum Wanted {
     Change(At, Change),
     /// The bytes of the file go back.
     Back(FileId, At),
+    /// Something of the journal that is no item of the keeper's.
+    Journal(Journaled),
+}
+
+/// What operations wait for in the journal.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Journaled {
+    /// Room for one more entry.
+    Room,
+    /// The end of all that is to be done of the directory, and below it.
+    Below(FileId),
 }
 
 /// Chunks in a row.
@@ -36,7 +47,7 @@ impl Wanted {
     /// The name that it is about, of which nothing else is done meanwhile.
     pub(crate) fn at(&self) -> Option<&At> {
         match self {
-            Wanted::Look(_) => None,
+            Wanted::Look(_) | Wanted::Journal(_) => None,
             Wanted::Check(_, at)
             | Wanted::Fetch(_, at)
             | Wanted::Chunks(_, at, _)
@@ -51,18 +62,6 @@ impl Wanted {
     }
 }
 
-/// A change that is made outside before it is made here.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Change {
-    Create { mode: u32 },
-    MakeDirectory { mode: u32 },
-    Symlink { target: Vec<u8> },
-    Remove,
-    RemoveDirectory,
-    Rename { to: At, flags: u32 },
-    SetAttr { which: u32, mode: u32, uid: u32, gid: u32, atime: Timestamp, mtime: Timestamp },
-}
-
 /// What a run knows of what was done outside for it.
 #[derive(Debug, Default)]
 pub(crate) struct AtOrigin {
@@ -70,6 +69,10 @@ pub(crate) struct AtOrigin {
     pub(crate) done: Vec<(Wanted, Result<Seen, Errno>)>,
     /// It was begun anew, since a name was there outside that was not known.
     pub(crate) begun_anew: bool,
+    /// What the journal gets when the operation is done.
+    pub(crate) entry: Option<Box<Entry>>,
+    /// The journal is not for this operation: it takes several shards.
+    pub(crate) through: bool,
     /// Number of the last item that was begun before it wanted something.
     pub(crate) behind: Option<u64>,
 }
@@ -88,7 +91,7 @@ impl AtOrigin {
 
     /// Nothing was done.
     pub(crate) fn is_empty(&self) -> bool {
-        self.done.is_empty() && !self.begun_anew
+        self.done.is_empty() && !self.begun_anew && !self.through
     }
 }
 
