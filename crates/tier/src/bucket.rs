@@ -335,7 +335,8 @@ impl Store {
 
     fn create(&self, path: &str, item: &TierItem<'_>) -> Result<Outcome, Errno> {
         match self.put_empty(path, &about(item.attr.mode, now(), item.number), Expected::Nothing) {
-            Err(Errno::EEXIST) if item.again && self.look(path)?.is_some() => {}
+            // One with bytes is somebody else's.
+            Err(Errno::EEXIST) if item.again && self.attr(path)?.size_bytes == 0 => {}
             made => made?,
         }
         Ok(Outcome::of(self.attr(path)?))

@@ -75,9 +75,19 @@ pub(crate) fn check(place: &Place) -> Result<Outcome, Errno> {
     Ok(Outcome { bytes, ..Outcome::of(attr) })
 }
 
-/// What there is of a kind, if this was perhaps done before.
+/// Whether what is there was perhaps made before, for the same item. A file with bytes, and a link
+/// that leads elsewhere, are somebody else's: whoever made the item would write behind their bytes.
 fn made_before(place: &Place, item: &TierItem<'_>, kind: FileKind) -> Result<bool, Errno> {
-    Ok(item.again && place.attr()?.kind == kind)
+    if !item.again {
+        return Ok(false);
+    }
+    let attr = place.attr()?;
+    Ok(attr.kind == kind
+        && match kind {
+            FileKind::Regular => attr.size_bytes == 0,
+            FileKind::Symlink => place.target()? == item.other,
+            _ => true,
+        })
 }
 
 pub(crate) fn create(place: &Place, item: &TierItem<'_>) -> Result<Outcome, Errno> {
@@ -186,6 +196,39 @@ mod tests {
     use crate::place::open_root;
     use mayfly_types::FileId;
     use mayfly_wire::tier::{NO_ATTR, TIER_RENAME};
+
+    /// A daemon died while somebody else's file was in the way of one that was to be made. The next
+    /// one had it made again, took that file for the new one, and put zeros and its own bytes there.
+    #[test]
+    fn what_others_have_made_is_not_what_was_made_before() {
+        let outside = tempfile::tempdir().unwrap();
+        let root = open_root(outside.path()).unwrap();
+        let item = |path: &'static [u8], other: &'static [u8]| TierItem {
+            number: 1,
+            source: 0,
+            what: TIER_RENAME,
+            again: true,
+            file: FileId(1),
+            path,
+            other,
+            bytes: b"",
+            which: 0,
+            start: 0,
+            end: 0,
+            known: NO_ATTR,
+            attr: Attr { mode: 0o600, ..NO_ATTR },
+        };
+        let place = |path: &[u8]| Place::find(&root, path).unwrap();
+        std::fs::write(outside.path().join("theirs"), "bytes").unwrap();
+        let theirs = item(b"theirs", b"");
+        assert_eq!(create(&place(b"theirs"), &theirs).err(), Some(Errno::EEXIST));
+        let ours = item(b"ours", b"");
+        assert!(create(&place(b"ours"), &ours).is_ok() && create(&place(b"ours"), &ours).is_ok());
+        let link = item(b"link", b"here");
+        assert!(symlink(&place(b"link"), &link).is_ok() && symlink(&place(b"link"), &link).is_ok());
+        let elsewhere = item(b"link", b"there");
+        assert_eq!(symlink(&place(b"link"), &elsewhere).err(), Some(Errno::EEXIST));
+    }
 
     /// A daemon died after its dirty file was moved outside. The next one had it moved again, was
     /// not told that it was the known one, and took the file for somebody else's at the flush.

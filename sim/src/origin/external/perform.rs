@@ -244,7 +244,8 @@ impl External {
     fn make(&mut self, path: &str, item: &TierItem<'_>) -> Result<Done, Errno> {
         let is_directory = item.what == TIER_MAKE_DIRECTORY;
         match self.entries.get(path) {
-            Some(entry) if item.again && entry.is_directory == is_directory => {}
+            Some(entry)
+                if item.again && entry.is_directory == is_directory && entry.bytes.is_empty() => {}
             Some(_) => return Err(Errno::EEXIST),
             None => {
                 let entry = Entry { is_directory, mode: item.attr.mode, ..self.fresh() };
