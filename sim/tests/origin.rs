@@ -87,6 +87,20 @@ fn a_read_of_a_file_that_is_another_one_outside_is_stale() {
     [5797, 11296].into_iter().for_each(|seed| finds_nothing(seed, None, ""));
 }
 
+/// Somebody else's file was in the way of one that was to be made, and the daemon and its keeper
+/// died. The next keeper took it for the file that had been made before.
+#[test]
+fn what_others_have_made_is_not_taken_for_what_was_made_before() {
+    [20597, 23014, 30293].into_iter().for_each(|seed| finds_nothing(seed, None, ""));
+}
+
+/// A keeper made an object that an earlier daemon had wanted, after the next one had removed it,
+/// and died before it was told that nobody wants it.
+#[test]
+fn an_object_that_a_keeper_made_late_goes_when_the_keeper_is_gone() {
+    [23109, 23395, 31262].into_iter().for_each(|seed| finds_nothing(seed, None, ""));
+}
+
 /// The judge took a conflict for none, where others had removed what was to be moved.
 #[test]
 fn others_may_remove_what_is_moved_once_more() {

@@ -198,7 +198,7 @@ mod tests {
     use mayfly_wire::tier::{NO_ATTR, TIER_RENAME};
 
     /// A daemon died while somebody else's file was in the way of one that was to be made. The next
-    /// one had it made again, took that file for the new one, and put zeros and its own bytes there.
+    /// one had it made again, took that file for the new one, and put its own bytes behind zeros.
     #[test]
     fn what_others_have_made_is_not_what_was_made_before() {
         let outside = tempfile::tempdir().unwrap();

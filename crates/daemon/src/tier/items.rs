@@ -232,8 +232,15 @@ impl Shard {
 
     /// The keeper wants something to do.
     pub(crate) fn tier_work(&mut self, caller: Caller) -> Served {
-        self.tier.idle.retain(|idle| (idle.session, idle.lane) != (caller.session, caller.lane));
-        self.tier.idle.push_back(caller);
+        let idle = &mut self.tier.keeper.idle;
+        idle.retain(|idle| (idle.session, idle.lane) != (caller.session, caller.lane));
+        idle.push_back(caller);
+        let before = self.tier.keeper.session.replace(caller.session);
+        if before.is_some_and(|before| before != caller.session) {
+            for object in std::mem::take(&mut self.tier.keeper.may_make) {
+                self.start_removal(object);
+            }
+        }
         self.hand_out_items();
         Served::Pending
     }
@@ -241,12 +248,12 @@ impl Shard {
     /// Hands out what there is to do.
     pub(crate) fn hand_out_items(&mut self) {
         self.begin_entries();
-        while !self.tier.idle.is_empty()
+        while !self.tier.keeper.idle.is_empty()
             && let Some(number) = self.tier.next()
         {
             match self.encode_item(number) {
                 Ok(body) => {
-                    let Some(caller) = self.tier.idle.pop_front() else { return };
+                    let Some(caller) = self.tier.keeper.idle.pop_front() else { return };
                     if let Some(item) = self.tier.items.get_mut(&number) {
                         item.holder = Some(caller.session);
                     }

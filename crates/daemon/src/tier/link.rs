@@ -80,6 +80,8 @@ impl Shard {
         self.node.head.tier.for_ever.store(u32::from(valid_ms.is_none()), Relaxed);
         self.tier.last = u64::from(self.counters().restarts) << 32;
         self.take_up_chunks()?;
+        // Those that are being removed now may be made after that.
+        self.tier.keeper.may_make = self.files.background.doomed.iter().copied().collect();
         self.take_up_dirty()?;
         self.take_up_journal()?;
         self.take_up_changes()?;

@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, VecDeque};
 
 use mayfly_meta::record::BirthKey;
+use mayfly_object::ObjectId;
 use mayfly_types::{
     FileId, SessionId,
     limits::{TIER_KNOWN_MAX, TIER_NOTES_MAX},
@@ -17,7 +18,7 @@ use super::{
 };
 use crate::{
     api::Caller,
-    maps::HashMap,
+    maps::{HashMap, HashSet},
     shard::state::{run::Run, task::Task},
     shards::planted::{Planted, is_planted},
 };
@@ -77,6 +78,18 @@ pub(crate) struct Policy {
     pub(crate) flush_again_ms: u64,
 }
 
+/// The process that works outside.
+#[derive(Debug, Default)]
+pub(crate) struct Keeper {
+    /// Its requests that wait for something to do.
+    pub(crate) idle: VecDeque<Caller>,
+    /// Who has asked for something to do last.
+    pub(crate) session: Option<SessionId>,
+    /// Objects that it may be about to make, since an earlier daemon had it do so. They have the
+    /// mark that removes them until another keeper is there.
+    pub(crate) may_make: HashSet<ObjectId>,
+}
+
 /// See the module.
 #[derive(Debug, Default)]
 pub(crate) struct Table {
@@ -89,8 +102,7 @@ pub(crate) struct Table {
     pub(crate) queue: VecDeque<u64>,
     /// What nobody waits for: it is begun when there is nothing else.
     pub(crate) later: VecDeque<u64>,
-    /// Requests of the keeper that wait for something to do.
-    pub(crate) idle: VecDeque<Caller>,
+    pub(crate) keeper: Keeper,
     /// Names of which something is being done.
     pub(crate) busy: HashMap<At, u64>,
     /// Directories that are being looked at.
@@ -264,7 +276,7 @@ impl Table {
 
     /// A session of the keeper's is gone: what it had is to be done by another.
     pub(crate) fn keeper_ended(&mut self, session: SessionId) {
-        self.idle.retain(|caller| caller.session != session);
+        self.keeper.idle.retain(|caller| caller.session != session);
         for (number, item) in &mut self.items {
             if item.holder == Some(session) && item.told.is_none() {
                 (item.holder, item.again) = (None, true);
