@@ -207,7 +207,7 @@ impl Look {
     fn is_doomed(&self, node: u32, id: ObjectId) -> bool {
         let mut here = node * self.shards..(node + 1) * self.shards;
         here.any(|shard| {
-            [key::DOOMED, key::PROMISED, key::CHUNKS]
+            [key::DOOMED, key::PROMISED, key::CHUNKS, key::LATE]
                 .into_iter()
                 .any(|what| self.is_marked(what, id.file, id.generation, shard))
         })

@@ -353,7 +353,7 @@ impl Shard {
             Request::Watch(_) => self.watch(caller, to),
             Request::Inspect(inspect) => self.inspect(caller, inspect, to),
             Request::RemoveStray(stray) => self.remove_stray(stray),
-            Request::TierWork(_) => Ok(self.tier_work(caller)),
+            Request::TierWork(_) => self.tier_work(caller),
             Request::TierDone(done) => self.tier_done(caller, done),
             Request::TierAsk(ask) => self.tier_ask(caller, ask, to),
             Request::Lease(lease) => self.lease(caller, lease, to),

@@ -72,6 +72,29 @@ fn a_read_waits_for_its_own_chunk_and_for_no_other() {
     bench.expect_nothing_wrong();
 }
 
+/// A busy origin had some bytes read twice: a long read had everything fetched that was not here,
+/// also what another one was having fetched.
+#[test]
+fn what_is_being_fetched_is_not_fetched_with_what_is_before_it() {
+    let (mut bench, open) = bench();
+    assert_eq!(bench.read_at(open, 3 * CHUNK).unwrap(), part(0, 3 * CHUNK));
+    let one = bench.begin(SESSION, &Read { open, offset: 32 * CHUNK, count: 1000 });
+    let beside = take_chunk(&mut bench, 32);
+    let long = Read { open, offset: 30 * CHUNK, count: 4 * CHUNK as u32 };
+    let all = bench.begin(OTHER, &long);
+    let before = take_chunk(&mut bench, 30);
+    assert_eq!(before.range, (30 * CHUNK, 32 * CHUNK));
+    bench.perform(&before);
+    assert!(bench.answer(all).is_none());
+    bench.perform(&beside);
+    assert!(bench.answer(one).is_some());
+    let behind = take_chunk(&mut bench, 33);
+    assert_eq!(behind.range, (33 * CHUNK, 34 * CHUNK));
+    bench.perform(&behind);
+    assert_eq!(bench.answer(all).unwrap().0, 0);
+    bench.expect_nothing_wrong();
+}
+
 #[test]
 fn a_file_is_whole_when_all_of_it_was_read_and_is_read_once() {
     let (mut bench, open) = bench();

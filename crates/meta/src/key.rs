@@ -64,6 +64,9 @@ pub const JOURNAL: u8 = b'j';
 pub const CHUNKS: u8 = b'Y';
 /// First byte of the note of a copy that was written beside its master copy.
 pub const CONFLICT: u8 = b'K';
+/// First byte of the mark of an object that the process which works outside may be about to make
+/// for an earlier daemon: it is to be removed once more when that process is gone.
+pub const LATE: u8 = b'l';
 /// First byte of the mark of a file of an origin that stays here.
 pub const PINNED: u8 = b'p';
 /// First byte of the mark that an origin is shown no more, by its number and one.
@@ -222,6 +225,20 @@ pub fn doomed(file: FileId, generation: u32) -> Vec<u8> {
     let mut key = numbered(DOOMED, file).to_vec();
     key.extend_from_slice(&generation.to_be_bytes());
     key
+}
+
+/// Key of the mark that an object may be made late.
+#[must_use]
+pub fn late(file: FileId, generation: u32) -> Vec<u8> {
+    let mut key = numbered(LATE, file).to_vec();
+    key.extend_from_slice(&generation.to_be_bytes());
+    key
+}
+
+/// The object that such a key is about.
+#[must_use]
+pub fn split_late(key: &[u8]) -> Option<(FileId, u32)> {
+    split_generation(LATE, key)
 }
 
 /// Key of the note of the files that are promised with the places of a submission ring.

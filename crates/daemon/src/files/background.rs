@@ -196,7 +196,6 @@ impl Shard {
     pub(crate) fn objects_removed(&mut self, removed: Vec<(ObjectId, Result<(), Errno>)>) {
         for (object, result) in removed {
             match result {
-                Ok(()) if self.tier.keeper.may_make.contains(&object) => {}
                 Ok(()) => self.files.background.removed.push(object),
                 Err(errno) => {
                     // It keeps its mark.

@@ -387,6 +387,8 @@ impl Look {
                 key::APPEND => file.is_some() || self.parts.contains_key(id),
                 // Its process may have made the object, and no record names that so far.
                 key::PROMISED => true,
+                // The process that works outside may make the object, which no file wants.
+                key::LATE => true,
                 key::DOOMED | key::UNLINKED => {
                     let of: &mut BTreeSet<_> = going.entry((*shard, *what)).or_default();
                     of.insert((*id, *generation));

@@ -63,6 +63,10 @@ fn read(key: &[u8], record: &[u8], tell: &mut dyn FnMut(&Fact<'_>)) -> Result<()
             let (file, generation) = key::split_chunks(key).ok_or(bad)?;
             tell(&mark(file, generation));
         }
+        key::LATE => {
+            let (file, generation) = key::split_late(key).ok_or(bad)?;
+            tell(&mark(file, generation));
+        }
         key::UNLINKED => {
             let (file, generation) = key::split_unlinked(key).ok_or(bad)?;
             tell(&mark(file, generation));

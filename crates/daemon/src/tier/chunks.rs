@@ -153,8 +153,14 @@ impl Shard {
             return Err(Errno::EIO.into());
         }
         let end = run.end.min(missing + TIER_RUN_CHUNKS_MAX).min(chunks.count());
-        let end = (missing..end).find(|chunk| chunks.has(*chunk)).unwrap_or(end);
-        let wanted = Wanted::Chunks(inode.id, self.place_at_origin(inode)?, Run { end, ..run });
+        let at = self.place_at_origin(inode)?;
+        // What others are having fetched is not fetched twice: it is waited for when it is missing.
+        let is_taken = |chunk: &u64| {
+            let under_way = self.fetch_of(inode.id, &at, *chunk);
+            chunks.has(*chunk) || *chunk > missing && under_way.is_some_and(|(_, has_it)| has_it)
+        };
+        let end = (missing..end).find(is_taken).unwrap_or(end);
+        let wanted = Wanted::Chunks(inode.id, at, Run { end, ..run });
         Ok(Fault::Outside(Box::new(wanted)))
     }
 

@@ -231,18 +231,26 @@ impl Shard {
     }
 
     /// The keeper wants something to do.
-    pub(crate) fn tier_work(&mut self, caller: Caller) -> Served {
+    pub(crate) fn tier_work(&mut self, caller: Caller) -> Outcome<Served> {
         let idle = &mut self.tier.keeper.idle;
         idle.retain(|idle| (idle.session, idle.lane) != (caller.session, caller.lane));
         idle.push_back(caller);
-        let before = self.tier.keeper.session.replace(caller.session);
-        if before.is_some_and(|before| before != caller.session) {
-            for object in std::mem::take(&mut self.tier.keeper.may_make) {
-                self.start_removal(object);
-            }
+        if !self.tier.keeper.earlier.contains(&caller.session) {
+            self.remove_late()?;
         }
         self.hand_out_items();
-        Served::Pending
+        Ok(Served::Pending)
+    }
+
+    /// The keeper that may have made them is gone.
+    fn remove_late(&mut self) -> Outcome<()> {
+        for object in std::mem::take(&mut self.tier.keeper.may_make) {
+            let ObjectId { file, generation } = object;
+            self.store.delete(&key::late(file, generation))?;
+            self.store.put(&key::doomed(file, generation), &[1])?;
+            self.remove_when_committed(object);
+        }
+        Ok(())
     }
 
     /// Hands out what there is to do.

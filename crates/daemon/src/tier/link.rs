@@ -6,12 +6,14 @@ use mayfly_meta::{
     Scan, key,
     record::{Begun, BirthKey, Dentry, Inode, Master, Origin},
 };
+use mayfly_object::ObjectId;
 use mayfly_transport_shm::layout::FILE_APPEND_BY_REQUEST;
 use mayfly_types::{Errno, FileId, FileKind, SessionId, Timestamp};
 use mayfly_wire::tier::TierCounts;
 
 use crate::{
     fault::{Fault, Outcome},
+    maps::HashSet,
     namespace::state::{
         inode::Ownership,
         walk::{Last, Place},
@@ -80,8 +82,7 @@ impl Shard {
         self.node.head.tier.for_ever.store(u32::from(valid_ms.is_none()), Relaxed);
         self.tier.last = u64::from(self.counters().restarts) << 32;
         self.take_up_chunks()?;
-        // Those that are being removed now may be made after that.
-        self.tier.keeper.may_make = self.files.background.doomed.iter().copied().collect();
+        self.take_up_late()?;
         self.take_up_dirty()?;
         self.take_up_journal()?;
         self.take_up_changes()?;
@@ -164,6 +165,28 @@ impl Shard {
             self.tier.dirty.insert(id, BirthKey::decode(&record)?);
         }
         self.show_dirty();
+        Ok(())
+    }
+
+    /// Objects that are being removed now may be made after that by who works outside, for the last
+    /// daemon or for one before it. Those of earlier ones are removed once more now.
+    fn take_up_late(&mut self) -> Outcome<()> {
+        let mut late: HashSet<ObjectId> = HashSet::default();
+        self.store.scan(&[key::LATE], &[key::LATE], &mut |key, _| {
+            let object = key::split_late(key);
+            late.extend(object.map(|(file, generation)| ObjectId { file, generation }));
+            Scan::More
+        })?;
+        for object in late.clone() {
+            self.store.put(&key::doomed(object.file, object.generation), &[1])?;
+            self.files.background.doomed.push(object);
+        }
+        for ObjectId { file, generation } in &self.files.background.doomed {
+            self.store.put(&key::late(*file, *generation), &[1])?;
+        }
+        late.extend(self.files.background.doomed.iter().copied());
+        self.tier.keeper.may_make = late;
+        self.tier.keeper.earlier = self.sessions.keys().copied().collect();
         Ok(())
     }
 

@@ -83,10 +83,10 @@ pub(crate) struct Policy {
 pub(crate) struct Keeper {
     /// Its requests that wait for something to do.
     pub(crate) idle: VecDeque<Caller>,
-    /// Who has asked for something to do last.
-    pub(crate) session: Option<SessionId>,
-    /// Objects that it may be about to make, since an earlier daemon had it do so. They have the
-    /// mark that removes them until another keeper is there.
+    /// Sessions that are older than this daemon: one of them may be an earlier keeper.
+    pub(crate) earlier: HashSet<SessionId>,
+    /// Objects that it may be about to make, since an earlier daemon had it do so. They go when
+    /// another keeper is there.
     pub(crate) may_make: HashSet<ObjectId>,
 }
 
@@ -277,6 +277,7 @@ impl Table {
     /// A session of the keeper's is gone: what it had is to be done by another.
     pub(crate) fn keeper_ended(&mut self, session: SessionId) {
         self.keeper.idle.retain(|caller| caller.session != session);
+        self.keeper.earlier.remove(&session);
         for (number, item) in &mut self.items {
             if item.holder == Some(session) && item.told.is_none() {
                 (item.holder, item.again) = (None, true);
