@@ -94,6 +94,12 @@ fn what_others_have_made_is_not_taken_for_what_was_made_before() {
     [20597, 23014, 30293].into_iter().for_each(|seed| finds_nothing(seed, None, ""));
 }
 
+/// A seat was given for a directory that was gone outside when the daemon which had asked died.
+#[test]
+fn an_empty_seat_may_be_left_for_who_finds_its_path_again() {
+    [40077, 42378].into_iter().for_each(|seed| finds_nothing(seed, None, ""));
+}
+
 /// A keeper made an object that an earlier daemon had wanted, after the next one had removed it,
 /// and died before it was told that nobody wants it.
 #[test]
