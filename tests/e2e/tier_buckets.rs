@@ -189,3 +189,26 @@ fn a_bucket_that_cannot_be_reached_is_told_before_anything_starts() -> Result<()
     ensure!(said.contains("AWS_ENDPOINT_URL"), "it does not say what to do: {said}");
     Ok(())
 }
+
+#[test]
+fn a_bucket_is_shown_by_several_nodes_and_has_what_each_has_written() -> Result<()> {
+    let _turn = Turn::take()?;
+    let scratch = Scratch::new("tier-bucket-nodes")?;
+    let bench = Bucket::start(&scratch, "several", ":in", &["--nodes", "local:3"])?;
+    let on = |node: usize, script: &str| {
+        bench.instance.on_node(node, &format!("cd \"$MAYFLY_MOUNT/in\" && {{ {script}\n}}"))
+    };
+    for node in 0..3 {
+        let said = on(node, "cat small; tail -c 100 sets/a/large | wc -c")?;
+        ensure!(said.starts_with("small\n") && said.ends_with("\n100"), "node {node}: {said:?}");
+        on(node, &format!("mkdir d{node}; echo {node} > d{node}/own; echo {node} >> small"))?;
+    }
+    ensure!(on(1, "cat d0/own d2/own small")? == "0\n2\nsmall\n0\n1\n2");
+    let flushed = bench.tier(&["flush"])?.run()?;
+    ensure!(flushed.code == 0, "{}", String::from_utf8_lossy(&flushed.stderr));
+    ensure!(bench.object("d2/own")? == b"2\n" && bench.object("small")? == b"small\n0\n1\n2\n");
+    on(2, "rm d0/own; rmdir d0; mv d1/own d1/moved")?;
+    bench.instance.stop()?;
+    ensure!(!bench.outside.join("d0/own").exists() && bench.object("d1/moved")? == b"1\n");
+    Ok(())
+}
