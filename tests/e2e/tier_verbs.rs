@@ -37,6 +37,9 @@ fn a_tree_that_was_prefetched_is_read_without_its_origin() -> Result<()> {
     ensure!(done["files"] == 3 && done["fetched_files"] == 0, "{done}");
     let metrics = bench.instance.command("metrics").run_ok()?.stdout;
     let metrics = String::from_utf8_lossy(&metrics).into_owned();
+    let waited =
+        |line: &str| line.starts_with("mayfly_held_seconds_count") && line.contains("origin");
+    ensure!(metrics.lines().any(waited), "no wait for an origin is told in:\n{metrics}");
     let fetched = format!("what=\"fetched\"}} {}.0", LARGE_BYTES + 6 + 23);
     for (name, value) in [("moved_bytes_total", fetched.as_str()), ("files", "\"0\"} 8.0")] {
         let is_it = |line: &&str| line.starts_with(&format!("mayfly_tier_{name}{{"));

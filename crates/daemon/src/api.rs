@@ -59,12 +59,20 @@ pub struct Completion {
     pub status: u32,
     /// Its body.
     pub body: Body,
+    /// It has waited for something outside the instance.
+    pub waited_outside: bool,
 }
 
 impl Completion {
+    /// One that has waited for nothing outside.
+    #[must_use]
+    pub fn new(caller: Caller, status: u32, body: Body) -> Completion {
+        Completion { caller, status, body, waited_outside: false }
+    }
+
     /// The request failed.
     pub(crate) fn failed(caller: Caller, errno: Errno) -> Completion {
-        Completion { caller, status: errno.raw() as u32, body: Body::default() }
+        Completion::new(caller, errno.raw() as u32, Body::default())
     }
 }
 

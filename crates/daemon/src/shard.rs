@@ -511,7 +511,7 @@ impl Shard {
     }
 
     pub(crate) fn answer_after_commit(&mut self, caller: Caller, status: u32, body: Vec<u8>) {
-        let done = Completion { caller, status, body: body.into() };
+        let done = self.completion(caller, status, body.into());
         self.note_answer(&done);
         self.batch.uncommitted.push(done);
     }

@@ -404,7 +404,7 @@ impl Node {
         let (status, bytes) =
             self.drive(caller, request, &mut body).expect("the request is answered");
         body.truncate(bytes);
-        Completion { caller, status, body: body.into() }
+        Completion::new(caller, status, body.into())
     }
 
     pub fn ask<'a, O: Operation<'a>, T>(

@@ -149,7 +149,8 @@ pub const METRICS: &[Metric] = &[
         source: Source::NestedWaits("/activity/held", ["for", "op"]),
         help: "Waits for those answers among them that were not there at once, by what the request \
                waited for: another node that executed it (node); other shards of its node, or \
-               steps at other nodes (shards); the disk, or what other requests hold (held).",
+               steps at other nodes (shards); the disk, or what other requests hold (held); \
+               what an origin has (origin).",
     },
     counter(
         "mayfly_messages",

@@ -31,7 +31,7 @@ fn percent(part: u64, whole: u64) -> f64 {
 
 /// All of them, what matters most first.
 pub(crate) fn of(report: &Report) -> Vec<Finding> {
-    let looks: [fn(&Report) -> Option<Finding>; 12] = [
+    let looks: [fn(&Report) -> Option<Finding>; 13] = [
         silent_nodes,
         little_time,
         small_reads,
@@ -42,6 +42,7 @@ pub(crate) fn of(report: &Report) -> Vec<Finding> {
         failures,
         waits,
         other_nodes,
+        origin,
         imbalance,
         syncs,
     ];
@@ -209,6 +210,24 @@ fn other_nodes(report: &Report) -> Option<Finding> {
                   made them use them, or make those that all use before the others begin.";
     let is_much = wait.count >= OPERATIONS_MIN && percent(wait.count, asked) >= 20.0;
     is_much.then(|| finding("other-nodes", what, advice)).flatten()
+}
+
+/// All waits for an origin together that are worth a word, seconds.
+const ORIGIN_SECONDS_MIN: f64 = 1.0;
+
+fn origin(report: &Report) -> Option<Finding> {
+    let wait = report.held.get("origin")?;
+    let what = format!(
+        "{} requests waited for an origin, {} in all; half of them up to {}, 99 of 100 up to {}.",
+        count(wait.count),
+        time(wait.seconds),
+        time(wait.quantile(0.5).unwrap_or(0.0)),
+        time(wait.quantile(0.99).unwrap_or(0.0)),
+    );
+    let advice = "Fetch what the job reads while it does something else (`mayfly tier prefetch`), \
+                  believe for longer what was seen there (`--validate`), and let names be made \
+                  there later (`--names async`).";
+    (wait.seconds >= ORIGIN_SECONDS_MIN).then(|| finding("origin", what, advice)).flatten()
 }
 
 fn imbalance(report: &Report) -> Option<Finding> {

@@ -35,9 +35,12 @@ fn node(number: u32, reads: u64) -> Node {
     let mut by_time = [0_u64; 24];
     by_time[6] = reads / 10;
     let held = json!({"count": reads / 10, "seconds": 0.25, "by_time": by_time});
+    let outside = json!({"count": reads / 10, "seconds": 0.6, "by_time": by_time});
     let report = json!({
         "state": "serving", "files": 3, "used_bytes": 4096,
-        "activity": {"answers_to_nodes": 9, "held": {"node": {"open": held}}},
+        "activity": {"answers_to_nodes": 9, "held": {
+            "node": {"open": held}, "origin": {"read": outside},
+        }},
         "processes": [{"cpu_seconds": 0.25}, {"cpu_seconds": 0.5}],
         "work": work,
         "detail": {
@@ -60,7 +63,9 @@ fn nodes_are_added_up() {
     assert!((report.nodes[0].cpu_seconds - 0.75).abs() < 1e-9);
     assert!(!report.nodes[2].answers);
     let kinds: Vec<&str> = report.findings.iter().map(|finding| finding.kind).collect();
-    assert_eq!(kinds, ["silent-nodes", "much-time", "small-reads", "random-reads", "other-nodes"]);
+    let wanted =
+        ["silent-nodes", "much-time", "small-reads", "random-reads", "other-nodes", "origin"];
+    assert_eq!(kinds, wanted);
 }
 
 #[test]

@@ -17,7 +17,7 @@
 
 mod rare;
 
-pub use rare::{Began, MountWords, RingWords, TierWords};
+pub use rare::{Began, HOLDS, Hold, MountWords, RingWords, TierWords};
 
 use core::sync::atomic::{AtomicU32, AtomicU64};
 
@@ -35,7 +35,7 @@ use mayfly_wire::Op;
 /// First word of either region.
 pub const MAGIC: u32 = 0x5346_594d; // "MYFS"
 /// Version of the layout; a client of another version does not attach.
-pub const LAYOUT_VERSION: u32 = 29;
+pub const LAYOUT_VERSION: u32 = 30;
 
 /// The daemon is polling: a request needs no system call.
 pub const DAEMON_AWAKE: u32 = 1;
@@ -313,27 +313,6 @@ pub const ERRORS: usize = 134;
 /// the removal of a name, and that of a directory, a change of attributes, a move of a name, a
 /// second name of a file.
 pub const RECORD_KINDS: usize = 7;
-
-/// What a request waited for that the daemon could not answer at once.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[repr(u8)]
-pub enum Hold {
-    /// Another node executed it.
-    Node,
-    /// Other shards of the node, or steps of it at other nodes.
-    Shards,
-    /// The disk, or what other requests hold.
-    Held,
-}
-
-impl Hold {
-    /// All, by their number.
-    pub const ALL: [(Hold, &'static str); HOLDS] =
-        [(Hold::Node, "node"), (Hold::Shards, "shards"), (Hold::Held, "held")];
-}
-
-/// What requests may have waited for.
-pub const HOLDS: usize = 3;
 
 /// What a shard has done, counted since the node began: a restart of the daemon counts on. Only the
 /// shard's thread writes; whoever wants to know adds up.

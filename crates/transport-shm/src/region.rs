@@ -202,9 +202,9 @@ const _: () = assert!(core::mem::offset_of!(SessionHead, pid) == 12);
 const _: () = assert!(core::mem::offset_of!(SessionHead, last_request_id) == 16);
 // As docs/design/shm.md says it.
 const _: () = assert!(core::mem::offset_of!(NodeRegion, done) == 137_797_632);
-const _: () = assert!(size_of::<crate::layout::Done>() == 27_072);
-const _: () = assert!(core::mem::offset_of!(NodeRegion, traffic) == 138_230_784);
-const _: () = assert!(core::mem::offset_of!(NodeRegion, timeline) == 138_296_320);
-const _: () = assert!(core::mem::offset_of!(NodeRegion, past) == 138_461_184);
-const _: () = assert!(core::mem::offset_of!(NodeRegion, tallies) == 138_493_952);
+const _: () = assert!(size_of::<crate::layout::Done>() == 35_456);
+const _: () = assert!(core::mem::offset_of!(NodeRegion, traffic) == 138_364_928);
+const _: () = assert!(core::mem::offset_of!(NodeRegion, timeline) == 138_430_464);
+const _: () = assert!(core::mem::offset_of!(NodeRegion, past) == 138_596_352);
+const _: () = assert!(core::mem::offset_of!(NodeRegion, tallies) == 138_629_120);
 const _: () = assert!(size_of::<crate::tally::Tally>() == 32_768);

@@ -18,7 +18,7 @@ use mayfly_types::{Attr, Durability, Errno, limits::TRANSFER_BYTES_MAX};
 use mayfly_wire::{Data, DataHead, Opened, Sync, Written};
 
 use crate::{
-    api::{Caller, Completion},
+    api::Caller,
     fault::{Outcome, Served},
     files::{
         data::BLOCK_BYTES,
@@ -229,7 +229,7 @@ impl Shard {
             Ok(body) => (0, body),
             Err(errno) => (errno.raw() as u32, Body::default()),
         };
-        let done = Completion { caller, status, body };
+        let done = self.completion(caller, status, body);
         if self.forget_cut(caller) {
             // It is stored before the commit that forgets what was noted.
             self.note_answer(&done);

@@ -41,7 +41,7 @@ impl Shard {
 
     /// One was answered.
     pub(crate) fn own_answered(&mut self, done: &Completion) {
-        let Completion { caller, status, body } = done;
+        let Completion { caller, status, body, .. } = done;
         match self.remote.own.end(*caller) {
             Some(Own::Behind(open)) => {
                 let count = match *status {

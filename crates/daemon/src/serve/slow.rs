@@ -36,6 +36,8 @@ pub(super) enum Waited {
     Shards,
     /// For the disk, or for what other requests hold.
     Disk,
+    /// For what an origin has.
+    Origin,
 }
 
 impl Waited {
@@ -45,6 +47,7 @@ impl Waited {
             Waited::Node(_) => Hold::Node,
             Waited::Shards => Hold::Shards,
             Waited::Disk => Hold::Held,
+            Waited::Origin => Hold::Origin,
         }
     }
 }
@@ -55,6 +58,7 @@ impl Display for Waited {
             Waited::Node(node) => write!(to, "node {node}"),
             Waited::Shards => to.write_str("shards"),
             Waited::Disk => to.write_str("disk"),
+            Waited::Origin => to.write_str("origin"),
         }
     }
 }

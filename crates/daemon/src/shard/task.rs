@@ -203,8 +203,7 @@ impl Shard {
     }
 
     pub(crate) fn push_answer(&mut self, caller: Caller, status: u32, body: Vec<u8>) {
-        let body = body.into();
-        let done = Completion { caller, status, body };
+        let done = self.completion(caller, status, body.into());
         self.note_answer(&done);
         self.tasks.answers.push(done);
     }

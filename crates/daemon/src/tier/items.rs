@@ -11,6 +11,7 @@ use mayfly_meta::{
     record::{Begun, Content},
 };
 use mayfly_object::ObjectId;
+use mayfly_transport_tcp::Body;
 use mayfly_types::{
     Attr, Errno, FileId, SessionId,
     limits::{LANES, TIER_ITEM_SECONDS, TIER_ITEMS_MAX, TIER_LISTING_BYTES_MAX},
@@ -21,7 +22,7 @@ use mayfly_wire::{
 };
 
 use crate::{
-    api::Caller,
+    api::{Caller, Completion},
     fault::{Fault, Outcome, Served},
     files::state::background::encoded,
     log,
@@ -45,6 +46,7 @@ impl Shard {
     pub(crate) fn wait_for_origin(&mut self, task: Task, wanted: Wanted) -> Result<(), Errno> {
         // It may take long, and what other shards have said may not be so any more.
         self.forget_facts();
+        self.note_wait(&task);
         let mut run = std::mem::take(&mut self.run);
         let before = *run.outside.behind.get_or_insert(self.tier.last);
         let is_background = task.op() == Op::TierAsk;
@@ -240,6 +242,18 @@ impl Shard {
         }
         self.hand_out_items();
         Ok(Served::Pending)
+    }
+
+    fn note_wait(&mut self, task: &Task) {
+        if let Task::Request { caller, .. } = task {
+            self.tier.keeper.waited.insert((caller.session, caller.lane));
+        }
+    }
+
+    /// An answer, with what its request has waited for.
+    pub(crate) fn completion(&mut self, caller: Caller, status: u32, body: Body) -> Completion {
+        let waited_outside = self.tier.keeper.waited.remove(&(caller.session, caller.lane));
+        Completion { caller, status, body, waited_outside }
     }
 
     /// The keeper that may have made them is gone.

@@ -204,7 +204,7 @@ impl Node {
         let progress = self.shard(shard).handle(caller, request, body);
         if let Progress::Replied(status, bytes) = progress {
             let transaction = self.shard(shard).batch_transaction();
-            let done = Completion { caller, status, body: body[..bytes].to_vec().into() };
+            let done = Completion::new(caller, status, body[..bytes].to_vec().into());
             self.several.stored.push((caller, transaction, done));
         }
         self.store_answers(shard);

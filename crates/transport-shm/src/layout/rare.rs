@@ -48,3 +48,30 @@ pub struct MountWords {
     /// mapping: until the node ends, content of files is replaced by asking alone.
     pub mapped: AtomicU32,
 }
+
+/// What a request waited for that the daemon could not answer at once.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Hold {
+    /// Another node executed it.
+    Node,
+    /// Other shards of the node, or steps of it at other nodes.
+    Shards,
+    /// The disk, or what other requests hold.
+    Held,
+    /// What an origin has.
+    Origin,
+}
+
+impl Hold {
+    /// All, by their number.
+    pub const ALL: [(Hold, &'static str); HOLDS] = [
+        (Hold::Node, "node"),
+        (Hold::Shards, "shards"),
+        (Hold::Held, "held"),
+        (Hold::Origin, "origin"),
+    ];
+}
+
+/// What requests may have waited for.
+pub const HOLDS: usize = 4;

@@ -165,7 +165,7 @@ impl Pair {
     }
 
     fn answer(&mut self, caller: Caller, status: u32, body: Vec<u8>) {
-        let done = Completion { caller, status, body: body.into() };
+        let done = Completion::new(caller, status, body.into());
         if caller.session == PROCESS {
             self.answers.push(done);
         } else {

@@ -98,7 +98,7 @@ impl Shard {
             Some(written) if written.request_id == request_id => {
                 if let Some((status, body)) = &written.answer {
                     let (status, body) = (*status, body.clone());
-                    return Ok(Earlier::Answer(Completion { caller, status, body }));
+                    return Ok(Earlier::Answer(Completion::new(caller, status, body)));
                 }
             }
             Some(_) => {}
@@ -163,7 +163,7 @@ impl Shard {
             Ordering::Greater => Earlier::Later,
             Ordering::Equal => {
                 let (status, body) = (u32::from_le_bytes(*status), body.to_vec().into());
-                Earlier::Answer(Completion { caller, status, body })
+                Earlier::Answer(Completion::new(caller, status, body))
             }
         })
     }

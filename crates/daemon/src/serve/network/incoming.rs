@@ -277,7 +277,7 @@ impl<S: Service, O: HostEnvironment> Serving<S, O> {
         };
         let node = self.shard.peers.numbering().node_of(to);
         self.shard.service.done_elsewhere(node, op, &away.body);
-        self.shard.answer(Completion { caller, status, body }, Waited::Node(node));
+        self.shard.answer(Completion::new(caller, status, body), Waited::Node(node));
     }
 
     fn elsewhere(&mut self, net: &Net, away: Away, shard: ShardId, place: Resolved) {

@@ -181,7 +181,7 @@ pub(super) struct Ledger {
 }
 
 fn completion(caller: Caller, status: u32) -> Completion {
-    Completion { caller, status, body: Body::default() }
+    Completion::new(caller, status, Body::default())
 }
 
 impl Ledger {

@@ -227,7 +227,8 @@ impl<S: Service> Driver<S> {
     /// To be called before whatever may commit: a long end of a session does, in between.
     fn store_answers(&mut self) {
         for answer in self.service.answers() {
-            self.answer(answer, Waited::Shards);
+            let waited = if answer.waited_outside { Waited::Origin } else { Waited::Shards };
+            self.answer(answer, waited);
         }
     }
 
@@ -236,7 +237,8 @@ impl<S: Service> Driver<S> {
     pub(in crate::serve) fn finish(&mut self) {
         self.end_batch();
         for completion in self.service.completions() {
-            self.answer(completion, Waited::Disk);
+            let waited = if completion.waited_outside { Waited::Origin } else { Waited::Disk };
+            self.answer(completion, waited);
         }
         self.end_batch();
     }

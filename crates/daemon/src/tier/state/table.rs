@@ -85,6 +85,8 @@ pub(crate) struct Keeper {
     pub(crate) idle: VecDeque<Caller>,
     /// Sessions that are older than this daemon: one of them may be an earlier keeper.
     pub(crate) earlier: HashSet<SessionId>,
+    /// Requests that have waited for what it does, and are not answered yet.
+    pub(crate) waited: HashSet<(SessionId, u32)>,
     /// Objects that it may be about to make, since an earlier daemon had it do so. They go when
     /// another keeper is there.
     pub(crate) may_make: HashSet<ObjectId>,
@@ -278,6 +280,7 @@ impl Table {
     pub(crate) fn keeper_ended(&mut self, session: SessionId) {
         self.keeper.idle.retain(|caller| caller.session != session);
         self.keeper.earlier.remove(&session);
+        self.keeper.waited.retain(|(of, _)| *of != session);
         for (number, item) in &mut self.items {
             if item.holder == Some(session) && item.told.is_none() {
                 (item.holder, item.again) = (None, true);
