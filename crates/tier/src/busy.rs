@@ -84,13 +84,14 @@ impl Drop for Busy<'_> {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
     use mayfly_types::FileId;
     use mayfly_wire::tier::{NO_ATTR, TIER_FLUSH};
     use std::{sync::mpsc, thread, time::Duration};
 
-    fn item<'a>(what: u32, path: &'a [u8], other: &'a [u8]) -> TierItem<'a> {
+    /// Something to do about a file, of which nothing is known.
+    pub(crate) fn item<'a>(what: u32, path: &'a [u8], other: &'a [u8]) -> TierItem<'a> {
         TierItem {
             number: 1,
             source: 0,

@@ -193,8 +193,7 @@ pub(crate) fn set_attr(place: &Place, item: &TierItem<'_>) -> Result<Outcome, Er
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::place::open_root;
-    use mayfly_types::FileId;
+    use crate::{busy::tests::item, place::open_root};
     use mayfly_wire::tier::{NO_ATTR, TIER_RENAME};
 
     /// A daemon died while somebody else's file was in the way of one that was to be made. The next
@@ -203,20 +202,11 @@ mod tests {
     fn what_others_have_made_is_not_what_was_made_before() {
         let outside = tempfile::tempdir().unwrap();
         let root = open_root(outside.path()).unwrap();
+        let attr = Attr { mode: 0o600, ..NO_ATTR };
         let item = |path: &'static [u8], other: &'static [u8]| TierItem {
-            number: 1,
-            source: 0,
-            what: TIER_RENAME,
             again: true,
-            file: FileId(1),
-            path,
-            other,
-            bytes: b"",
-            which: 0,
-            start: 0,
-            end: 0,
-            known: NO_ATTR,
-            attr: Attr { mode: 0o600, ..NO_ATTR },
+            attr,
+            ..item(TIER_RENAME, path, other)
         };
         let place = |path: &[u8]| Place::find(&root, path).unwrap();
         std::fs::write(outside.path().join("theirs"), "bytes").unwrap();
@@ -239,19 +229,9 @@ mod tests {
         let root = open_root(outside.path()).unwrap();
         let place = Place::find(&root, b"from").unwrap();
         let item = |again| TierItem {
-            number: 1,
-            source: 0,
-            what: TIER_RENAME,
             again,
-            file: FileId(1),
-            path: b"from",
-            other: b"to",
-            bytes: b"",
-            which: 0,
-            start: 0,
-            end: 0,
             known: place.attr().unwrap_or(NO_ATTR),
-            attr: NO_ATTR,
+            ..item(TIER_RENAME, b"from", b"to")
         };
         let first = item(false);
         assert!(rename(&root, &place, &first).unwrap().same);
