@@ -91,7 +91,7 @@ fn a_read_of_a_file_that_is_another_one_outside_is_stale() {
 /// died. The next keeper took it for the file that had been made before.
 #[test]
 fn what_others_have_made_is_not_taken_for_what_was_made_before() {
-    [20597, 23014, 30293].into_iter().for_each(|seed| finds_nothing(seed, None, ""));
+    [20597, 23014, 30293, 108554].into_iter().for_each(|seed| finds_nothing(seed, None, ""));
 }
 
 /// A seat was given for a directory that was gone outside when the daemon which had asked died.

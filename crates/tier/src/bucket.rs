@@ -343,19 +343,19 @@ impl Store {
     }
 
     fn make_directory(&self, path: &str, item: &TierItem<'_>) -> Result<Outcome, Errno> {
-        match self.attr(path) {
+        let same = match self.attr(path) {
             Err(Errno::ENOENT) => {
                 let about = about(item.attr.mode, now(), item.number);
                 match self.put_empty(&marker_in(path), &about, Expected::Nothing) {
-                    Err(Errno::EEXIST) if item.again => {}
-                    made => made?,
+                    Err(Errno::EEXIST) if item.again => true,
+                    made => made.map(|()| false)?,
                 }
             }
-            Ok(attr) if item.again && attr.kind == FileKind::Directory => {}
+            Ok(attr) if item.again && attr.kind == FileKind::Directory => true,
             Ok(_) => return Err(Errno::EEXIST),
             Err(errno) => return Err(errno),
-        }
-        Ok(Outcome::of(self.attr_like(path, FileKind::Directory)?))
+        };
+        Ok(Outcome { same, ..Outcome::of(self.attr_like(path, FileKind::Directory)?) })
     }
 
     /// A name is about to go from a directory, which stays also when it is empty then.

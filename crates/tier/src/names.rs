@@ -102,12 +102,12 @@ pub(crate) fn create(place: &Place, item: &TierItem<'_>) -> Result<Outcome, Errn
 }
 
 pub(crate) fn make_directory(place: &Place, item: &TierItem<'_>) -> Result<Outcome, Errno> {
-    match mkdirat(&place.directory, &*place.name, Mode::from_raw_mode(item.attr.mode)) {
-        Ok(()) => {}
-        Err(rustix::io::Errno::EXIST) if made_before(place, item, FileKind::Directory)? => {}
+    let same = match mkdirat(&place.directory, &*place.name, Mode::from_raw_mode(item.attr.mode)) {
+        Ok(()) => false,
+        Err(rustix::io::Errno::EXIST) if made_before(place, item, FileKind::Directory)? => true,
         Err(error) => return Err(errno(error)),
-    }
-    Ok(Outcome::of(place.attr()?))
+    };
+    Ok(Outcome { same, ..Outcome::of(place.attr()?) })
 }
 
 pub(crate) fn symlink(place: &Place, item: &TierItem<'_>) -> Result<Outcome, Errno> {

@@ -74,7 +74,8 @@ wire_struct! {
         /// the name under which the copy is beside it.
         status: u32,
         more: bool,
-        /// What was known of the master copy was so; of a flush: the object may be mapped.
+        /// What was known of the master copy was so; of a flush: the object may be mapped; of a
+        /// directory to be made: it was there already.
         same: bool,
         /// The master copy as it is now; of kind [`FileKind::Fifo`] when there is none.
         attr: Attr,

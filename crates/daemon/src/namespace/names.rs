@@ -101,7 +101,8 @@ impl Shard {
         let outside = self.change_at_origin((place.directory, &place.name), change)?;
         let id = self.add_directory(&place, parent, owner)?;
         if let Some((source, seen)) = outside {
-            self.adopt_directory(id, source, seen, false)?;
+            // One that was there may have been made before, and others may have made names in it.
+            self.adopt_directory(id, source, seen, seen.same)?;
         }
         let kind = (place.directory, FileKind::Directory);
         self.consider_delegating(caller, kind, &make.walk, Some(id))?;

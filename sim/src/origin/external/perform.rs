@@ -245,7 +245,10 @@ impl External {
         let is_directory = item.what == TIER_MAKE_DIRECTORY;
         match self.entries.get(path) {
             Some(entry)
-                if item.again && entry.is_directory == is_directory && entry.bytes.is_empty() => {}
+                if item.again && entry.is_directory == is_directory && entry.bytes.is_empty() =>
+            {
+                return Ok(Done { same: is_directory, ..Done::of(self.attr(path)?) });
+            }
             Some(_) => return Err(Errno::EEXIST),
             None => {
                 let entry = Entry { is_directory, mode: item.attr.mode, ..self.fresh() };
