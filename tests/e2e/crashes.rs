@@ -2,32 +2,15 @@
 
 use std::fs;
 use std::path::Path;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, ensure};
 use mayfly_testkit::{Instance, Random, Scratch, Turn, process};
-use mayfly_tests::program::{INSTANCE, Program};
+use mayfly_tests::program::{Program, kill_daemons};
 use mayfly_tests::suite;
 
 /// How long a restarted daemon may take to free what dead clients held.
 const CLEANUP_PATIENCE: Duration = Duration::from_secs(20);
-
-/// Kills the daemon again and again until the script is done, which is when the archive is begun,
-/// or until the run is `over` for another reason. Returns how often.
-fn kill_daemons(scratch: &Scratch, label: &str, over: &AtomicBool) -> Result<u32> {
-    let mut random = Random::for_suite(label);
-    let instance = Instance::named(scratch, INSTANCE)?;
-    let archive = scratch.join("mounted.tar");
-    let mut kills = 0;
-    while !over.load(Ordering::Relaxed) && !archive.exists() {
-        std::thread::sleep(random.pause(50, 1500));
-        // Before the instance is up and after its end there is no status; that is no error here.
-        let Ok(pid) = instance.daemon_pid() else { continue };
-        kills += u32::from(process::kill(pid));
-    }
-    Ok(kills)
-}
 
 /// Runs `program` against native with daemons dying beside it. `rounds` make it last long enough.
 fn survives(
@@ -40,8 +23,10 @@ fn survives(
     let Some(program) = program(&scratch)? else { return Ok(()) };
     let program = Program { rounds, ..program };
     let mut kills = Ok(0);
-    let result =
-        program.compare(&turn, &scratch, |over| kills = kill_daemons(&scratch, label, over));
+    let result = program.compare(&turn, &scratch, |over| {
+        let mut random = Random::for_suite(label);
+        kills = kill_daemons(&scratch, over, || random.pause(50, 1500));
+    });
     let kills = kills?;
     eprintln!("{label}: the daemon was killed {kills} times");
     result?;

@@ -1,36 +1,17 @@
 //! Unmodified programs leave the same outside when they work in a directory that is shown from
 //! there, also while the daemon is killed.
 
-use std::{
-    fs,
-    path::Path,
-    sync::atomic::{AtomicBool, Ordering::Relaxed},
-    time::Duration,
-};
+use std::{fs, path::Path, time::Duration};
 
 use anyhow::{Result, ensure};
-use mayfly_testkit::{Instance, Job, Scratch, Turn, process, skip};
+use mayfly_testkit::{Job, Scratch, Turn, skip};
 use mayfly_tests::{
-    program::{INSTANCE, Program, apps_dir},
+    program::{Program, apps_dir, kill_daemons},
     suite,
 };
 
 /// Time from one kill to the next.
 const PERIOD: Duration = Duration::from_millis(300);
-
-/// Kills the daemon again and again, until the script is done; how often.
-fn kill_daemons(scratch: &Scratch, over: &AtomicBool) -> Result<u32> {
-    let instance = Instance::named(scratch, INSTANCE)?;
-    let archive = scratch.join("mounted.tar");
-    let mut kills = 0;
-    while !over.load(Relaxed) && !archive.exists() {
-        std::thread::sleep(PERIOD);
-        // Before the instance is up and after its end there is no status.
-        let Ok(pid) = instance.daemon_pid() else { continue };
-        kills += u32::from(process::kill(pid));
-    }
-    Ok(kills)
-}
 
 /// A directory with what a script makes there.
 fn made_by(scratch: &Scratch, script: Option<&Path>) -> Result<std::path::PathBuf> {
@@ -49,7 +30,7 @@ fn compare(scratch: &Scratch, turn: &Turn, program: Option<Program>, kills_min: 
     let mut kills = Ok(0);
     program.compare(turn, scratch, |over| {
         if kills_min > 0 {
-            kills = kill_daemons(scratch, over);
+            kills = kill_daemons(scratch, over, || PERIOD);
         }
     })?;
     let kills = kills?;

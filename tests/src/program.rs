@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use mayfly_testkit::leftovers::Before;
-use mayfly_testkit::{Job, Outcome, Scratch, Tree, Turn, binary};
+use mayfly_testkit::{Instance, Job, Outcome, Scratch, Tree, Turn, binary, process};
 
 /// The run's name for `mayfly`, unique only within its scratch directory.
 pub const INSTANCE: &str = "suite";
@@ -175,6 +175,26 @@ pub(crate) fn expect_same_text(what: &str, one: &[u8], two: &[u8]) -> Result<()>
     }
     ensure!(one == two, "{what}: {} and {} lines", one.lines().count(), two.lines().count());
     Ok(())
+}
+
+/// Kills the daemon of a program's mount again and again, after a pause each time, until the script
+/// is done, which is when the archive is begun, or until the run is `over` for another reason.
+/// Returns how often.
+pub fn kill_daemons(
+    scratch: &Scratch,
+    over: &AtomicBool,
+    mut pause: impl FnMut() -> Duration,
+) -> Result<u32> {
+    let instance = Instance::named(scratch, INSTANCE)?;
+    let archive = scratch.join("mounted.tar");
+    let mut kills = 0;
+    while !over.load(Ordering::Relaxed) && !archive.exists() {
+        std::thread::sleep(pause());
+        // Before the instance is up and after its end there is no status; that is no error here.
+        let Ok(pid) = instance.daemon_pid() else { continue };
+        kills += u32::from(process::kill(pid));
+    }
+    Ok(kills)
 }
 
 /// Where the scripts are.

@@ -222,17 +222,13 @@ pub fn split_applied(key: &[u8]) -> Option<u64> {
 /// Key of the mark that generation `generation` of the object of `file` is to be removed.
 #[must_use]
 pub fn doomed(file: FileId, generation: u32) -> Vec<u8> {
-    let mut key = numbered(DOOMED, file).to_vec();
-    key.extend_from_slice(&generation.to_be_bytes());
-    key
+    with_generation(DOOMED, file, generation)
 }
 
 /// Key of the mark that an object may be made late.
 #[must_use]
 pub fn late(file: FileId, generation: u32) -> Vec<u8> {
-    let mut key = numbered(LATE, file).to_vec();
-    key.extend_from_slice(&generation.to_be_bytes());
-    key
+    with_generation(LATE, file, generation)
 }
 
 /// The object that such a key is about.
@@ -251,9 +247,7 @@ pub fn promised(ring: usize) -> [u8; 9] {
 /// the file's yet.
 #[must_use]
 pub fn chunks(file: FileId, generation: u32) -> Vec<u8> {
-    let mut key = numbered(CHUNKS, file).to_vec();
-    key.extend_from_slice(&generation.to_be_bytes());
-    key
+    with_generation(CHUNKS, file, generation)
 }
 
 /// The object that such a key is about.
@@ -265,9 +259,7 @@ pub fn split_chunks(key: &[u8]) -> Option<(FileId, u32)> {
 /// Key of the mark that parts of generation `generation` of `file` are to be removed.
 #[must_use]
 pub fn unlinked(file: FileId, generation: u32) -> Vec<u8> {
-    let mut key = numbered(UNLINKED, file).to_vec();
-    key.extend_from_slice(&generation.to_be_bytes());
-    key
+    with_generation(UNLINKED, file, generation)
 }
 
 /// File and generation of such a key.
@@ -280,6 +272,12 @@ pub fn split_unlinked(key: &[u8]) -> Option<(FileId, u32)> {
 #[must_use]
 pub fn split_doomed(key: &[u8]) -> Option<(FileId, u32)> {
     split_generation(DOOMED, key)
+}
+
+fn with_generation(tag: u8, file: FileId, generation: u32) -> Vec<u8> {
+    let mut key = numbered(tag, file).to_vec();
+    key.extend_from_slice(&generation.to_be_bytes());
+    key
 }
 
 fn split_generation(tag: u8, key: &[u8]) -> Option<(FileId, u32)> {
