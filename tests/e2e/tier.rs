@@ -102,6 +102,52 @@ fn what_is_written_goes_back_when_it_is_flushed() -> Result<()> {
 }
 
 #[test]
+fn extended_attributes_are_those_outside_and_a_flush_keeps_them_and_the_acl() -> Result<()> {
+    let _turn = Turn::take()?;
+    let scratch = Scratch::new("tier-xattrs")?;
+    let python = |bench: &Bench, script: &str| {
+        let job = Job::new(&scratch, "python", "python3").args(["-c", script]);
+        let done = job.args([bench.outside.join("small").as_os_str()]).run_ok()?;
+        anyhow::Ok(String::from_utf8_lossy(&done.stdout).into_owned())
+    };
+    for access in accesses() {
+        let bench = Bench::start(&scratch, access, &["--access", access])?;
+        // The owner, the user 12345, the group, the mask, and others.
+        python(
+            &bench,
+            "import os, struct, sys\n\
+             no = 2**32 - 1\n\
+             acl = [(1, 6, no), (2, 6, 12345), (4, 4, no), (16, 6, no), (32, 0, no)]\n\
+             acl = struct.pack('<I', 2) + b''.join(struct.pack('<HHI', *of) for of in acl)\n\
+             os.setxattr(sys.argv[1], 'system.posix_acl_access', acl)\n\
+             os.setxattr(sys.argv[1], 'user.theirs', b'1')",
+        )?;
+        bench.expect(
+            "sleep 1.1; python3 -c \"import os; os.setxattr('small', 'user.ours', b'2'); \
+             os.setxattr('dir', 'user.of-a-directory', b'3'); \
+             print(sorted(os.listxattr('small')), os.getxattr('small', 'user.theirs'))\"",
+            "['user.ours', 'user.theirs'] b'1'\n",
+        )?;
+        let seen = "import os, sys; f = sys.argv[1]; \
+                    print(sorted(os.listxattr(f)), len(os.getxattr(f, 'system.posix_acl_access')))";
+        let all = "['system.posix_acl_access', 'user.ours', 'user.theirs'] 44\n";
+        ensure!(python(&bench, seen)? == all);
+        bench.sh("echo more >> small; chmod g+x small")?;
+        let told = bench.flush()?;
+        ensure!(told.contains("1 files were written back"), "{told}");
+        ensure!(bench.outside("small")? == "small\nmore\n");
+        ensure!(python(&bench, seen)? == all, "{}", python(&bench, seen)?);
+        bench.expect(
+            "python3 -c \"import os; os.removexattr('small', 'user.theirs'); \
+             print(os.listxattr('small'), os.getxattr('dir', 'user.of-a-directory'))\"",
+            "['user.ours'] b'3'\n",
+        )?;
+        bench.instance.stop()?;
+    }
+    Ok(())
+}
+
+#[test]
 fn names_are_changed_outside_at_once() -> Result<()> {
     let _turn = Turn::take()?;
     let scratch = Scratch::new("tier-names")?;

@@ -41,3 +41,4 @@ pub(crate) mod state;
 pub(crate) mod through;
 pub(crate) mod unlink;
 pub(crate) mod write_back;
+pub(crate) mod xattrs;

@@ -62,6 +62,8 @@ pub enum Origins {
     Until,
     /// Once it was seen, for ever.
     ForEver,
+    /// Not at all: what has an origin is left to the daemon.
+    Never,
 }
 
 /// A key and its beginning as a number.

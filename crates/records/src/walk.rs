@@ -87,7 +87,7 @@ pub(crate) fn believed_until<S: Source>(source: &S, until: Option<u64>) -> u64 {
     match (source.origins(), until) {
         (_, None) | (Origins::ForEver, _) => u64::MAX,
         (Origins::Until, Some(until)) => until,
-        (Origins::None, Some(_)) => 0,
+        (Origins::None | Origins::Never, Some(_)) => 0,
     }
 }
 

@@ -27,8 +27,8 @@ use mayfly_wire::{
     SET_ATIME, SET_ATIME_NOW, SET_GID, SET_MODE, SET_MTIME, SET_MTIME_NOW, SET_UID, TierItem,
     tier::{
         TIER_CHECK, TIER_CHUNKS, TIER_CREATE, TIER_FETCH, TIER_FLUSH, TIER_LOOK,
-        TIER_MAKE_DIRECTORY, TIER_REMOVE, TIER_REMOVE_DIRECTORY, TIER_RENAME, TIER_SET_ATTR,
-        TIER_SYMLINK, TierEntry, pack,
+        TIER_MAKE_DIRECTORY, TIER_REMOVE, TIER_REMOVE_DIRECTORY, TIER_REMOVE_XATTR, TIER_RENAME,
+        TIER_SET_ATTR, TIER_SET_XATTR, TIER_SYMLINK, TIER_XATTRS, TierEntry, pack,
     },
 };
 
@@ -133,6 +133,8 @@ impl Store {
             TIER_REMOVE_DIRECTORY => self.remove_directory(path, item),
             TIER_RENAME => self.rename(path, text(item.other)?, item),
             TIER_SET_ATTR => self.set_attr(path, item),
+            TIER_XATTRS => Ok(Outcome::default()),
+            TIER_SET_XATTR | TIER_REMOVE_XATTR => Err(Errno::EOPNOTSUPP),
             _ => Err(Errno::ENOSYS),
         }
     }

@@ -26,6 +26,7 @@ use crate::{
     bytes::{copy, set_times},
     outcome::Outcome,
     place::{OWN_PREFIX, Place, attr_of, errno, io_errno, is_same},
+    xattrs,
 };
 
 /// Copies beside one file that are told apart.
@@ -81,7 +82,7 @@ pub(crate) fn flush(
     own.extend_from_slice(format!("{:016x}", item.file.0).as_bytes());
     let own =
         Place { directory: place.directory.try_clone().map_err(|_| Errno::EMFILE)?, name: own };
-    let flushed = write_own(&own, item, objects).and_then(|(written, mapped)| {
+    let flushed = write_own(place, &own, item, objects).and_then(|(written, mapped)| {
         let outcome = put_in_place(place, &own, item, (&written, &note_of(notes, item)))?;
         Ok(Outcome { same: mapped, ..outcome })
     });
@@ -134,7 +135,12 @@ pub(crate) fn is_expected(item: &TierItem<'_>, there: Option<&Attr>, earlier: Op
 }
 
 /// Writes the bytes beside the master copy; what came of it, and whether the object may be mapped.
-fn write_own(own: &Place, item: &TierItem<'_>, objects: &Path) -> Result<(Attr, bool), Errno> {
+fn write_own(
+    place: &Place,
+    own: &Place,
+    item: &TierItem<'_>,
+    objects: &Path,
+) -> Result<(Attr, bool), Errno> {
     let flags =
         OFlags::CREATE | OFlags::TRUNC | OFlags::WRONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let mode = Mode::from_raw_mode(0o600);
@@ -150,6 +156,7 @@ fn write_own(own: &Place, item: &TierItem<'_>, objects: &Path) -> Result<(Attr, 
     };
     copied.map_err(|error| io_errno(&error))?;
     give_away(&file, &item.attr);
+    xattrs::take_along(place, &file)?;
     fchmod(&file, Mode::from_raw_mode(item.attr.mode & 0o7777)).map_err(errno)?;
     set_times(&file, item.attr.atime, mtime)?;
     fsync(&file).map_err(errno)?;

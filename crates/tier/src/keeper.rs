@@ -19,8 +19,8 @@ use mayfly_wire::{
     TierAsk, TierDone, TierItem, TierWork,
     tier::{
         TIER_CHECK, TIER_CHUNKS, TIER_CREATE, TIER_FETCH, TIER_FLUSH, TIER_FLUSH_DUE, TIER_LOOK,
-        TIER_MAKE_DIRECTORY, TIER_REMOVE, TIER_REMOVE_DIRECTORY, TIER_RENAME, TIER_SET_ATTR,
-        TIER_SYMLINK,
+        TIER_MAKE_DIRECTORY, TIER_REMOVE, TIER_REMOVE_DIRECTORY, TIER_REMOVE_XATTR, TIER_RENAME,
+        TIER_SET_ATTR, TIER_SET_XATTR, TIER_SYMLINK, TIER_XATTRS,
     },
 };
 use rustix::{
@@ -37,6 +37,7 @@ use crate::{
     flush, names,
     outcome::Outcome,
     place::{Place, open_root},
+    xattrs,
 };
 
 /// Things that are done at a time.
@@ -254,6 +255,9 @@ impl Keeper {
             TIER_REMOVE_DIRECTORY => names::remove(&place, item, AtFlags::REMOVEDIR),
             TIER_RENAME => names::rename(root, &place, item),
             TIER_SET_ATTR => names::set_attr(&place, item),
+            TIER_XATTRS => xattrs::list(&place),
+            TIER_SET_XATTR => xattrs::set(&place, item),
+            TIER_REMOVE_XATTR => xattrs::remove(&place, item),
             _ => Err(Errno::ENOSYS),
         }
     }

@@ -25,5 +25,6 @@ mod keeper;
 mod names;
 mod outcome;
 mod place;
+mod xattrs;
 
 pub use keeper::{Origins, Outside, keep};

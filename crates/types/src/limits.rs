@@ -161,6 +161,9 @@ pub const TIER_AHEAD_CHUNKS_MAX: u64 = TIER_RUN_CHUNKS_MAX * TIER_AHEAD_ITEMS_MA
 pub const TIER_STREAMS_MAX: usize = 4096;
 /// Directories, and files, of which is kept in mind when they were last seen outside.
 pub const TIER_KNOWN_MAX: usize = 1 << 20;
+/// Files of which is kept in mind what extended attributes they have outside, of
+/// [`XATTRS_BYTES_MAX`] each.
+pub const TIER_XATTRS_KNOWN_MAX: usize = 1024;
 /// Longest listing of a directory outside, packed, bytes.
 pub const TIER_LISTING_BYTES_MAX: usize = 256 << 20;
 /// Conflicts and errors that are told.

@@ -37,6 +37,13 @@ pub const TIER_SET_ATTR: u32 = 11;
 /// the master copy is another one than is known, nothing is written.
 pub const TIER_CHUNKS: u32 = 12;
 
+/// All extended attributes of a file or a directory that programs may set: [`TierXattr`]s.
+pub const TIER_XATTRS: u32 = 13;
+/// Gives the extended attribute `other` the value `bytes`; `which` are `XATTR_*`.
+pub const TIER_SET_XATTR: u32 = 14;
+/// Takes the extended attribute `other` away.
+pub const TIER_REMOVE_XATTR: u32 = 15;
+
 wire_struct! {
     /// See [`crate::Op::TierWork`]. Such a request has no deadline.
     TierWork {}
@@ -88,6 +95,11 @@ pub const TIER_CONFLICT: u32 = 0x1_0000;
 wire_struct! {
     /// A name of a directory that was looked at.
     TierEntry<'a> { name: &'a [u8], attr: Attr, target: &'a [u8], }
+}
+
+wire_struct! {
+    /// An extended attribute.
+    TierXattr<'a> { name: &'a [u8], value: &'a [u8], }
 }
 
 /// How things are.

@@ -1,5 +1,7 @@
 //! Operations on names and attributes: one request each, or none for stat and most listings.
 
+use core::sync::atomic::Ordering::Relaxed;
+
 use mayfly_records::Unsure;
 use mayfly_sys::{
     file::{O_TRUNC, O_WRONLY},
@@ -363,7 +365,11 @@ impl<T: Transport, D: Descriptors> Client<T, D> {
         escape: &mut PathText,
         take: impl FnOnce(&[u8]) -> Result<R, Errno>,
     ) -> Result<R, Stop> {
-        match self.look(&target) {
+        // What has an origin has those that it has outside, of which no record tells.
+        let head = self.node.head;
+        let inside = head.tier.origins.load(Relaxed) == 0
+            || matches!(&target, Target::Path(walk) if self.records.is_inside(head, walk));
+        match self.look(&target).filter(|_| inside) {
             Some(found) => found.and_then(|_| take(&[])).map_err(Stop::Failed),
             None => self.walk(&ListXattr { target }, escape, |text| take(text.bytes)),
         }

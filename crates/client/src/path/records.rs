@@ -152,6 +152,16 @@ impl Records {
         self.certain(head, |view| directory(view, id)).map(|attr| timed(attr, head))
     }
 
+    /// Whether a path certainly names something that has no origin.
+    pub(super) fn is_inside(&self, head: &NodeHead, walk: &Walk<'_>) -> bool {
+        let follow = walk.flags & WALK_FOLLOW != 0;
+        let question = Question { start: walk.start, path: walk.path, follow };
+        let found = self.certain(head, |view| {
+            look(&View { shown: view.shown, origins: Origins::Never, ..*view }, question)
+        });
+        matches!(found, Some(Found::File(_)))
+    }
+
     /// The result of a look, unless something submitted or the end of the daemon makes it
     /// uncertain.
     fn certain<R>(

@@ -22,6 +22,7 @@ use crate::{
     fault::{Outcome, Served},
     namespace::state::inode::Located,
     shard::Shard,
+    tier::state::wanted::Change,
 };
 
 /// The namespace that is kept.
@@ -36,21 +37,25 @@ enum Access {
     Write,
 }
 
-/// What has an origin has no attributes: they would not go back.
-fn check_kept(inode: &Inode) -> Outcome<()> {
-    if inode.origin.is_some() { Err(Errno::EOPNOTSUPP.into()) } else { Ok(()) }
-}
-
 impl Shard {
     pub(crate) fn set_xattr(&mut self, set: &SetXattr<'_>) -> Outcome<Served> {
         if set.flags & !(XATTR_CREATE | XATTR_REPLACE) != 0 {
             return Err(Errno::EINVAL.into());
         }
-        let located = self.load_target(&set.target)?;
+        let mut located = self.load_target(&set.target)?;
         check(&located.inode, set.name, Access::Write)?;
-        check_kept(&located.inode)?;
         if set.name.starts_with(OWN) {
+            // A file is where its origin's directory has it, as a whole.
+            check_unlinked(&located.inode)?;
             return self.set_own_xattr(located, set);
+        }
+        if set.value.len() > XATTR_VALUE_BYTES_MAX {
+            return Err(Errno::ENOSPC.into());
+        }
+        let (name, value, flags) = (set.name.to_vec(), set.value.to_vec(), set.flags);
+        let change = Change::SetXattr { name, value, flags };
+        if self.change_xattr_at_origin(&mut located, change)? {
+            return self.save_changed(located);
         }
         let mut xattrs = self.xattrs_of(&located.inode)?;
         let had = xattrs.replace(set.name, set.value);
@@ -59,7 +64,7 @@ impl Shard {
             None if set.flags & XATTR_REPLACE != 0 => return Err(Errno::ENODATA.into()),
             _ => {}
         }
-        if set.value.len() > XATTR_VALUE_BYTES_MAX || xattrs.bytes() > XATTRS_BYTES_MAX {
+        if xattrs.bytes() > XATTRS_BYTES_MAX {
             return Err(Errno::ENOSPC.into());
         }
         if had.is_none_or(|had| had.len() < set.value.len()) {
@@ -69,11 +74,15 @@ impl Shard {
     }
 
     pub(crate) fn remove_xattr(&mut self, remove: &RemoveXattr<'_>) -> Outcome<Served> {
-        let located = self.load_target(&remove.target)?;
+        let mut located = self.load_target(&remove.target)?;
         check(&located.inode, remove.name, Access::Write)?;
-        check_kept(&located.inode)?;
         if remove.name.starts_with(OWN) {
+            check_unlinked(&located.inode)?;
             return self.remove_own_xattr(located, remove.name);
+        }
+        let change = Change::RemoveXattr { name: remove.name.to_vec() };
+        if self.change_xattr_at_origin(&mut located, change)? {
+            return self.save_changed(located);
         }
         let mut xattrs = self.xattrs_of(&located.inode)?;
         xattrs.remove(remove.name).ok_or(Errno::ENODATA)?;
@@ -111,6 +120,9 @@ impl Shard {
     }
 
     fn xattrs_of(&mut self, inode: &Inode) -> Outcome<Xattrs> {
+        if let Some(xattrs) = self.xattrs_at_origin(inode)? {
+            return Ok(xattrs);
+        }
         if !inode.extended {
             return Ok(Xattrs::default());
         }
@@ -130,10 +142,18 @@ impl Shard {
             self.store.put(&key, &xattrs.encode())?;
         }
         located.inode.extended = !xattrs.is_empty();
+        self.save_changed(located)
+    }
+
+    fn save_changed(&mut self, mut located: Located) -> Outcome<Served> {
         self.attribute_changed(&mut located.inode);
         self.save(&located)?;
         Ok(Served::Replied)
     }
+}
+
+fn check_unlinked(inode: &Inode) -> Outcome<()> {
+    if inode.origin.is_some() { Err(Errno::EOPNOTSUPP.into()) } else { Ok(()) }
 }
 
 /// The checks of the kernel's `xattr_permission` and `xattr_resolve_name`.

@@ -101,8 +101,8 @@ impl Shard {
     }
 
     fn note_conflict(&mut self, item: &Item, source: u32, copy: Vec<u8>) -> Outcome<()> {
-        self.tier.last_conflict += 1;
-        let number = FileId(self.tier.last_conflict);
+        self.tier.notes.last_conflict += 1;
+        let number = FileId(self.tier.notes.last_conflict);
         let path = item.path.clone();
         let record = [&source.to_le_bytes()[..], &path, &[0], &copy].concat();
         self.store.put(&key::numbered(key::CONFLICT, number), &record)?;

@@ -345,6 +345,7 @@ impl Shard {
         self.forget_pin(inode.id)?;
         self.tier.policy.used.remove(&inode.id);
         self.tier.files.remove(&inode.id);
+        self.tier.xattrs.forget(inode.id);
         self.tier.directories.remove(&inode.id);
         self.forget_root(inode.id)?;
         let absent = is_absent(inode);

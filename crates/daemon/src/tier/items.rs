@@ -332,7 +332,9 @@ impl Shard {
                     told.known = known_of(&Located { inode, fused: None })?;
                 }
             }
-            Work::Wanted(Wanted::Check(file, at) | Wanted::Fetch(file, at)) => {
+            Work::Wanted(
+                Wanted::Check(file, at) | Wanted::Xattrs(file, at) | Wanted::Fetch(file, at),
+            ) => {
                 told.file = *file;
                 told.known = known_of(&self.load_cached(*file, at)?)?;
                 other = object.map_or_else(Vec::new, |object| object.path().into_bytes());
@@ -362,7 +364,7 @@ impl Shard {
             Work::Wanted(Wanted::Change(at, change)) => {
                 let entry = item_entry.and_then(|entry| self.tier.journal.entries.get(&entry));
                 told.file = entry.map_or(FileId::NONE, |entry| entry.file);
-                other = self.encode_change(at, change, &mut told)?;
+                (other, bytes) = self.encode_change(at, change, &mut told)?;
             }
             // That is an item of another kind.
             Work::Wanted(Wanted::Back(..) | Wanted::Journal(_)) => return Err(Errno::EIO.into()),
@@ -376,15 +378,15 @@ impl Shard {
         at: &At,
         change: &Change,
         told: &mut TierItem<'_>,
-    ) -> Outcome<Vec<u8>> {
+    ) -> Outcome<(Vec<u8>, Vec<u8>)> {
         match change {
             Change::Create { mode } | Change::MakeDirectory { mode } => told.attr.mode = *mode,
-            Change::Symlink { target } => return Ok(target.clone()),
+            Change::Symlink { target } => return Ok((target.clone(), Vec::new())),
             Change::Remove | Change::RemoveDirectory => {}
             Change::Rename { to, flags } => {
                 told.which = *flags;
                 told.known = self.known_to_change((at, to), told.file)?;
-                return Ok(self.path_at_origin(to)?.1);
+                return Ok((self.path_at_origin(to)?.1, Vec::new()));
             }
             Change::SetAttr { which, mode, uid, gid, atime, mtime } => {
                 told.which = *which;
@@ -392,8 +394,17 @@ impl Shard {
                 (told.attr.atime, told.attr.mtime) = (*atime, *mtime);
                 told.known = self.known_to_change((at, at), told.file)?;
             }
+            Change::SetXattr { name, value, flags } => {
+                told.which = *flags;
+                told.known = self.known_to_change((at, at), told.file)?;
+                return Ok((name.clone(), value.clone()));
+            }
+            Change::RemoveXattr { name } => {
+                told.known = self.known_to_change((at, at), told.file)?;
+                return Ok((name.clone(), Vec::new()));
+            }
         }
-        Ok(Vec::new())
+        Ok((Vec::new(), Vec::new()))
     }
 
     /// What is known of a master copy that is about to be changed, whose name it was or, with an
@@ -504,6 +515,9 @@ impl Shard {
                 self.take_listing(*directory, item, seen, &bytes).map(|()| End::Seen(seen))
             }
             (Work::Wanted(Wanted::Check(file, at)), told) => self.checked(*file, at, item, told),
+            (Work::Wanted(Wanted::Xattrs(file, at)), Ending::Done { seen, bytes }) => {
+                self.take_xattrs((*file, at), &bytes).map(|()| End::Seen(seen))
+            }
             (Work::Wanted(Wanted::Fetch(file, at)), told) => self.fetched(*file, at, item, told),
             (Work::Wanted(Wanted::Chunks(file, at, run)), told) => {
                 self.chunks_fetched((*file, at, *run), item, told)

@@ -290,7 +290,10 @@ impl Shard {
                 self.saw(&mut located.inode, at_ms);
                 self.saw_names(&mut located.inode, at_ms);
             }
-            Change::Rename { .. } | Change::SetAttr { .. } => {
+            Change::Rename { .. }
+            | Change::SetAttr { .. }
+            | Change::SetXattr { .. }
+            | Change::RemoveXattr { .. } => {
                 self.know_stamp(&mut located, seen)?;
             }
             Change::Remove | Change::RemoveDirectory => return Ok(()),

@@ -207,7 +207,7 @@ impl Shard {
 
     fn take_up_conflicts(&mut self) -> Result<(), OpenError> {
         for (number, record) in self.marks(key::CONFLICT)? {
-            self.tier.last_conflict = self.tier.last_conflict.max(number.0);
+            self.tier.notes.last_conflict = self.tier.notes.last_conflict.max(number.0);
             let Some((source, names)) = record.split_first_chunk() else { continue };
             let source = u32::from_le_bytes(*source);
             let mut names = names.split(|byte| *byte == 0).map(<[u8]>::to_vec);

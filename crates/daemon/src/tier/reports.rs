@@ -186,7 +186,7 @@ impl Shard {
         }
         let (mut notes, mut noted) = (vec![0; TRANSFER_BYTES_MAX / 2], 0);
         // The latest ones first, as many as there is room for.
-        for note in self.tier.notes.iter().rev() {
+        for note in self.tier.notes.latest.iter().rev() {
             let (path, copy) = (&note.path[..], &note.copy[..]);
             let note = TierNote { source: note.source, errno: note.errno, path, copy };
             let Some(end) = pack(&note, &mut notes, noted) else { break };

@@ -7,3 +7,4 @@ pub(crate) mod roots;
 pub(crate) mod source;
 pub(crate) mod table;
 pub(crate) mod wanted;
+pub(crate) mod xattrs;

@@ -99,6 +99,7 @@ impl Shard {
         self.save(&located)?;
         self.forget_root(id)?;
         self.tier.files.remove(&id);
+        self.tier.xattrs.forget(id);
         self.tier.know_directory(id, Known::Plain);
         Ok(())
     }

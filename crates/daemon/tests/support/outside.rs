@@ -14,8 +14,9 @@ use mayfly_wire::{
     TierDone, TierItem, TierTold, TierWork, Wire, Write, Writer,
     tier::{
         NO_ATTR, TIER_CHECK, TIER_CHUNKS, TIER_CREATE, TIER_EVICT, TIER_FETCH, TIER_FLUSH,
-        TIER_LOOK, TIER_MAKE_DIRECTORY, TIER_REMOVE, TIER_REMOVE_DIRECTORY, TIER_RENAME,
-        TIER_STATUS, TierEntry, TierSource, pack, unpacked,
+        TIER_LOOK, TIER_MAKE_DIRECTORY, TIER_REMOVE, TIER_REMOVE_DIRECTORY, TIER_REMOVE_XATTR,
+        TIER_RENAME, TIER_SET_XATTR, TIER_STATUS, TIER_XATTRS, TierEntry, TierSource, TierXattr,
+        pack, unpacked,
     },
 };
 
@@ -42,6 +43,8 @@ pub struct Bench {
     pub node: Node,
     /// Files outside, those whose names end with a slash are directories.
     pub outside: BTreeMap<String, (u64, Vec<u8>)>,
+    /// Extended attributes outside, by path and name.
+    pub xattrs: BTreeMap<(String, String), Vec<u8>>,
     pub given: Vec<Given>,
     pub answers: Vec<Completion>,
     /// Items that were done, in this order.
@@ -104,6 +107,7 @@ impl Bench {
         let mut bench = Bench {
             node,
             outside,
+            xattrs: BTreeMap::new(),
             given,
             answers,
             done,
@@ -287,6 +291,7 @@ impl Bench {
                 Ok((attr(&name, made), Vec::new()))
             }
             TIER_RENAME => self.move_outside(item),
+            TIER_XATTRS | TIER_SET_XATTR | TIER_REMOVE_XATTR => self.xattr_outside(item),
             _ => {
                 let directory = format!("{path}/");
                 let name = if self.outside.contains_key(path) { path } else { &directory };
@@ -329,6 +334,27 @@ impl Bench {
             true => Ok(()),
             false => Err(Errno::ENOENT),
         }
+    }
+
+    fn xattr_outside(&mut self, item: &Given) -> Result<(Attr, Vec<u8>), Errno> {
+        let (path, key) = (item.path.clone(), (item.path.clone(), item.other.clone()));
+        let directory = format!("{path}/");
+        let name = if self.outside.contains_key(&path) { &path } else { &directory };
+        let file = self.outside.get_mut(name).ok_or(Errno::ENOENT)?;
+        match item.what {
+            TIER_SET_XATTR => drop(self.xattrs.insert(key, item.bytes.clone())),
+            TIER_REMOVE_XATTR => drop(self.xattrs.remove(&key).ok_or(Errno::ENODATA)?),
+            _ => {}
+        }
+        file.0 += u64::from(item.what != TIER_XATTRS);
+        let attr = attr(name, file);
+        let (mut packed, mut used) = (vec![0; 10_000], 0);
+        for ((_, name), value) in self.xattrs.iter().filter(|of| of.0.0 == path) {
+            let xattr = TierXattr { name: name.as_bytes(), value };
+            used = pack(&xattr, &mut packed, used).unwrap();
+        }
+        packed.truncate(used);
+        Ok((attr, if item.what == TIER_XATTRS { packed } else { Vec::new() }))
     }
 
     fn move_outside(&mut self, item: &Given) -> Result<(Attr, Vec<u8>), Errno> {

@@ -1,6 +1,9 @@
 //! A change of names or attributes that was made here, and is to be made at the origin.
 
-use mayfly_types::{Errno, FileId, FileKind, Timestamp, limits::SYMLINK_BYTES_MAX};
+use mayfly_types::{
+    Errno, FileId, FileKind, Timestamp,
+    limits::{SYMLINK_BYTES_MAX, XATTR_NAME_BYTES_MAX, XATTR_VALUE_BYTES_MAX},
+};
 
 use super::small::form;
 use crate::{
@@ -31,6 +34,10 @@ pub enum Change {
     Rename { to: At, flags: u32 },
     /// Attributes are set.
     SetAttr { which: u32, mode: u32, uid: u32, gid: u32, atime: Timestamp, mtime: Timestamp },
+    /// An extended attribute is set.
+    SetXattr { name: Vec<u8>, value: Vec<u8>, flags: u32 },
+    /// One is taken away.
+    RemoveXattr { name: Vec<u8> },
 }
 
 /// What the journal says of a change.
@@ -63,17 +70,26 @@ const REMOVE: u8 = 4;
 const REMOVE_DIRECTORY: u8 = 5;
 const RENAME: u8 = 6;
 const SET_ATTR: u8 = 7;
+const SET_XATTR: u8 = 8;
+const REMOVE_XATTR: u8 = 9;
 
-fn put_at(record: &mut Vec<u8>, (directory, name): &At) {
-    record.put_u64(directory.0);
+fn put_short(record: &mut Vec<u8>, name: &[u8]) {
     record.push(name.len() as u8);
     record.extend_from_slice(name);
 }
 
+fn take_short(from: &mut Take<'_>) -> Result<Vec<u8>, StoreError> {
+    let bytes = usize::from(from.u8()?);
+    Ok(from.bytes(bytes)?.to_vec())
+}
+
+fn put_at(record: &mut Vec<u8>, (directory, name): &At) {
+    record.put_u64(directory.0);
+    put_short(record, name);
+}
+
 fn take_at(from: &mut Take<'_>) -> Result<At, StoreError> {
-    let directory = FileId(from.u64()?);
-    let name_bytes = usize::from(from.u8()?);
-    Ok((directory, from.bytes(name_bytes)?.to_vec()))
+    Ok((FileId(from.u64()?), take_short(from)?))
 }
 
 impl Change {
@@ -107,6 +123,17 @@ impl Change {
                 record.put_time(*atime);
                 record.put_time(*mtime);
             }
+            Change::SetXattr { name, value, flags } => {
+                record.push(SET_XATTR);
+                put_short(record, name);
+                record.put_u16(value.len() as u16);
+                record.extend_from_slice(value);
+                record.put_u32(*flags);
+            }
+            Change::RemoveXattr { name } => {
+                record.push(REMOVE_XATTR);
+                put_short(record, name);
+            }
         }
     }
 
@@ -132,6 +159,16 @@ impl Change {
                 atime: from.time()?,
                 mtime: from.time()?,
             },
+            SET_XATTR => {
+                let name = take_short(from)?;
+                let bytes = usize::from(from.u16()?);
+                if bytes > XATTR_VALUE_BYTES_MAX {
+                    return Err(StoreError::Corrupt("an extended attribute is too long"));
+                }
+                let value = from.bytes(bytes)?.to_vec();
+                Change::SetXattr { name, value, flags: from.u32()? }
+            }
+            REMOVE_XATTR => Change::RemoveXattr { name: take_short(from)? },
             _ => return Err(StoreError::Corrupt("a journal has an unknown change")),
         })
     }
@@ -186,6 +223,9 @@ impl Entry {
     }
 }
 
+const _: () = assert!(XATTR_NAME_BYTES_MAX <= u8::MAX as usize);
+const _: () = assert!(XATTR_VALUE_BYTES_MAX <= u16::MAX as usize);
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -202,6 +242,8 @@ mod tests {
             Change::RemoveDirectory,
             Change::Rename { to: (FileId(5), b"to".to_vec()), flags: 1 },
             Change::SetAttr { which: 3, mode: 1, uid: 2, gid: 3, atime: time, mtime: time },
+            Change::SetXattr { name: b"user.a".to_vec(), value: b"value".to_vec(), flags: 1 },
+            Change::RemoveXattr { name: b"user.a".to_vec() },
         ];
         for (change, failed) in
             changes.into_iter().zip([None, Some(Errno::EDQUOT)].into_iter().cycle())

@@ -98,12 +98,14 @@ fn what_was_seen_is_told_until_its_time_is_over() {
         assert!(ask(path, Origins::ForEver, 101).is_ok(), "{path}");
         assert_eq!(ask(path, Origins::Until, 100), Err(Unsure), "{path}");
         assert_eq!(ask(path, Origins::None, 1), Err(Unsure), "{path}");
+        assert_eq!(ask(path, Origins::Never, 1), Err(Unsure), "{path}");
     }
     let away = Inode { size_bytes: 9000, ..of(5, Content::Inline(Vec::new()), None) };
     assert_eq!(ask("d/away", Origins::Until, 1), Ok(Found::File(attr(&away))));
     assert_eq!(ask("d/none", Origins::Until, 49), Ok(Found::Nothing));
     assert_eq!(ask("d/none", Origins::Until, 50), Err(Unsure), "the names are not believed");
     assert_eq!(ask("d/none", Origins::ForEver, 50), Ok(Found::Nothing));
+    assert_eq!(ask("d/none", Origins::Never, 49), Err(Unsure));
     for origins in [Origins::Until, Origins::ForEver] {
         assert_eq!(ask("new/none", origins, 1), Err(Unsure), "nobody has looked there");
         assert_eq!(ask("none", origins, 1000), Ok(Found::Nothing), "it has no origin");

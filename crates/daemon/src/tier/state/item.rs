@@ -135,6 +135,7 @@ impl Item {
             Work::Wanted(Wanted::Check(..)) => tier::TIER_CHECK,
             Work::Wanted(Wanted::Fetch(..)) => tier::TIER_FETCH,
             Work::Wanted(Wanted::Chunks(..)) => tier::TIER_CHUNKS,
+            Work::Wanted(Wanted::Xattrs(..)) => tier::TIER_XATTRS,
             Work::Wanted(Wanted::Change(_, change)) => match change {
                 Change::Create { .. } => tier::TIER_CREATE,
                 Change::MakeDirectory { .. } => tier::TIER_MAKE_DIRECTORY,
@@ -143,6 +144,8 @@ impl Item {
                 Change::RemoveDirectory => tier::TIER_REMOVE_DIRECTORY,
                 Change::Rename { .. } => tier::TIER_RENAME,
                 Change::SetAttr { .. } => tier::TIER_SET_ATTR,
+                Change::SetXattr { .. } => tier::TIER_SET_XATTR,
+                Change::RemoveXattr { .. } => tier::TIER_REMOVE_XATTR,
             },
             Work::Wanted(Wanted::Back(..)) | Work::Flush { .. } => tier::TIER_FLUSH,
             // Those are no items.

@@ -15,6 +15,7 @@ use super::{
     roots::Roots,
     source::{Note, Source, WriteBack},
     wanted::{At, Wanted},
+    xattrs::KnownXattrs,
 };
 use crate::{
     api::Caller,
@@ -78,6 +79,14 @@ pub(crate) struct Policy {
     pub(crate) flush_again_ms: u64,
 }
 
+/// What people are told.
+#[derive(Debug, Default)]
+pub(crate) struct Notes {
+    pub(crate) latest: VecDeque<Note>,
+    /// Number of the last conflict.
+    pub(crate) last_conflict: u64,
+}
+
 /// The process that works outside.
 #[derive(Debug, Default)]
 pub(crate) struct Keeper {
@@ -120,10 +129,10 @@ pub(crate) struct Table {
     pub(crate) dirty: BTreeMap<FileId, BirthKey>,
     pub(crate) flushes: Vec<Flush>,
     pub(crate) policy: Policy,
-    pub(crate) notes: VecDeque<Note>,
-    /// Number of the last item, and of the last conflict.
+    pub(crate) notes: Notes,
+    /// Number of the last item.
     pub(crate) last: u64,
-    pub(crate) last_conflict: u64,
+    pub(crate) xattrs: KnownXattrs,
 }
 
 impl Table {
@@ -253,10 +262,10 @@ impl Table {
                 _ => source.errors += 1,
             }
         }
-        if self.notes.len() >= TIER_NOTES_MAX {
-            self.notes.pop_front();
+        if self.notes.latest.len() >= TIER_NOTES_MAX {
+            self.notes.latest.pop_front();
         }
-        self.notes.push_back(note);
+        self.notes.latest.push_back(note);
     }
 
     /// The operations that wait, with what is known of them.

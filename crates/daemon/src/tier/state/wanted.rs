@@ -16,6 +16,8 @@ pub(crate) enum Wanted {
     Fetch(FileId, At),
     /// Some chunks of its bytes.
     Chunks(FileId, At, Run),
+    /// The extended attributes of the file or directory.
+    Xattrs(FileId, At),
     /// A change of names or attributes.
     Change(At, Change),
     /// The bytes of the file go back.
@@ -49,6 +51,7 @@ impl Wanted {
         match self {
             Wanted::Look(_) | Wanted::Journal(_) => None,
             Wanted::Check(_, at)
+            | Wanted::Xattrs(_, at)
             | Wanted::Fetch(_, at)
             | Wanted::Chunks(_, at, _)
             | Wanted::Change(at, _)
