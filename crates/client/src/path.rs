@@ -14,3 +14,4 @@ pub(crate) mod records;
 mod replaced;
 mod submitted;
 mod ways;
+mod whole;

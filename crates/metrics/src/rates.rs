@@ -144,6 +144,12 @@ fn bytes_grown(now: &ByWay, before: &ByWay) -> f64 {
     grown(now.values().sum(), before.values().sum())
 }
 
+/// How long requests waited at their daemon for what an origin has, by operation.
+fn at_origins(node: Option<&Node>) -> BTreeMap<String, Wait> {
+    let held = node.and_then(|node| node.report.as_ref()?.pointer("/activity/held/origin"));
+    held.and_then(|held| serde_json::from_value(held.clone()).ok()).unwrap_or_default()
+}
+
 /// A node at two moments.
 struct Pair<'a> {
     node: &'a Node,
@@ -271,10 +277,16 @@ impl Rates {
         for node in now {
             let pair = Pair::of(node, before);
             pair.add_operations(&mut operations, seconds);
-            for (op, wait) in &pair.now.waits {
-                let (sum, total) = waits.entry(op.clone()).or_default();
-                sum.add(&waited(wait, pair.before.waits.get(op)));
-                *total += wait.count;
+            let (now_outside, outside) = (at_origins(Some(node)), at_origins(pair.earlier));
+            let of_requests =
+                pair.now.waits.iter().map(|(op, now)| (op.clone(), now, pair.before.waits.get(op)));
+            let at_origins = now_outside
+                .iter()
+                .map(|(op, now)| (format!("{op}, for an origin"), now, outside.get(op)));
+            for (op, now, before) in of_requests.chain(at_origins) {
+                let (sum, total) = waits.entry(op).or_default();
+                sum.add(&waited(now, before));
+                *total += now.count;
             }
             processes.extend(pair.processes(seconds));
             nodes.push(pair.rates(seconds));
@@ -325,6 +337,9 @@ mod tests {
                 "written_bytes": {"itself": made * 10},
                 "waits": {"open": {"count": opens, "seconds": 1.0, "by_time": by_time}},
             },
+            "activity": {"held": {"origin": {"open": {
+                "count": opens / 2, "seconds": 1.0, "by_time": by_time,
+            }}}},
             "detail": {"by_process": [process]},
             "processes": [{"process": "daemon", "cpu_seconds": cpu, "resident_bytes": 4096}],
         });
@@ -347,6 +362,8 @@ mod tests {
         let process = &rates.processes[0];
         assert_eq!((process.per_second, process.busy), (10.0, 0.5));
         assert_eq!((rates.waits[0].per_second, rates.waits[0].total), (10.0, 30));
+        assert_eq!(rates.waits[1].op, "open, for an origin");
+        assert_eq!((rates.waits[1].per_second, rates.waits[1].total), (10.0, 15));
     }
 
     #[test]

@@ -230,6 +230,33 @@ pub(crate) fn of_regular(record: &[u8]) -> Result<RegularRecord, Unsure> {
     Ok(RegularRecord { attr, place, unsettled, fused, seen })
 }
 
+/// What the record of a file says of where a link leads.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct LinkRecord {
+    /// Of a symbolic link: where its target begins in the record, and how long that is, bytes.
+    pub(crate) target: Option<(usize, usize)>,
+    pub(crate) seen: Option<Seen>,
+}
+
+/// From the beginning of the record of any file.
+///
+/// # Errors
+/// [`Unsure`].
+pub(crate) fn of_link(record: &[u8]) -> Result<LinkRecord, Unsure> {
+    let (form, body) = record.split_first().ok_or(Unsure)?;
+    if !matches!(*form, FUSED | OWN) {
+        return Err(Unsure);
+    }
+    let mut from = Take(body);
+    let Taken { attr, seen, .. } = take_with(&mut from, UNSETTLED | UNLISTED)?;
+    if attr.kind != FileKind::Symlink {
+        return Ok(LinkRecord { target: None, seen });
+    }
+    let bytes = from.u32()? as usize;
+    let at = record.len().checked_sub(from.0.len()).ok_or(Unsure)?;
+    Ok(LinkRecord { target: Some((at, bytes)), seen })
+}
+
 /// What stands before the content.
 struct Taken {
     attr: Attr,

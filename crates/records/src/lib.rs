@@ -25,6 +25,7 @@ extern crate std;
 mod apart;
 mod attributes;
 pub mod key;
+mod link;
 mod list;
 pub mod page;
 mod search;
@@ -34,6 +35,7 @@ pub mod way;
 
 pub use apart::{Changed, apart};
 pub use attributes::{Dentry, Own, RECORD_CHUNKS, Seen, of_dentry, of_inode};
+pub use link::{Linked, read_link};
 pub use list::{Entry, directory, list};
 pub use search::{KEY_BYTES_MAX, Origins, Runs, Source, get};
 pub use small::{Bytes, Reached, Regular, SMALL_NAME_BYTES_MAX, find_again, reach};

@@ -51,6 +51,14 @@ pub trait Source {
 
     /// Remembers that a way leads to `directory` until the counter says so.
     fn remember(&self, _way: Way<'_>, _directory: FileId, _until: u64) {}
+
+    /// Whether all names of `directory` were in the records of this version, and are believed.
+    fn recall_whole(&self, _directory: FileId, _version: u64) -> bool {
+        false
+    }
+
+    /// Remembers that they are, and are believed until the counter says so.
+    fn remember_whole(&self, _directory: FileId, _version: u64, _until: u64) {}
 }
 
 /// How long what was seen of an origin is believed.

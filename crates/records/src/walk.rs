@@ -91,7 +91,7 @@ pub(crate) fn believed_until<S: Source>(source: &S, until: Option<u64>) -> u64 {
     }
 }
 
-fn believe<S: Source>(source: &S, until: Option<u64>) -> Result<(), Unsure> {
+pub(crate) fn believe<S: Source>(source: &S, until: Option<u64>) -> Result<(), Unsure> {
     let until = believed_until(source, until);
     if until == u64::MAX || source.now() < until { Ok(()) } else { Err(Unsure) }
 }
@@ -103,14 +103,29 @@ fn until(seen: Option<Seen>) -> Option<u64> {
 /// Whether all names of a directory are in these records. It is there, too, where that had to be
 /// looked up, and its names are as they are outside.
 pub(crate) fn is_whole<S: Source>(source: &S, directory: FileId) -> Result<bool, Unsure> {
-    if source.origins() != Origins::None {
+    let origins = source.origins();
+    if origins == Origins::None && source.has_all() {
+        return Ok(true);
+    }
+    let version = version(source).ok_or(Unsure)?;
+    if origins != Origins::Never && source.recall_whole(directory, version) {
+        return Ok(true);
+    }
+    let mut until = u64::MAX;
+    if origins != Origins::None {
         let Own { seen, unlisted, .. } = own(source, directory)?;
         if unlisted {
             return Err(Unsure);
         }
-        believe(source, seen.map(|seen| seen.names_until))?;
+        let names_until = seen.map(|seen| seen.names_until);
+        until = believed_until(source, names_until);
+        believe(source, names_until)?;
     }
-    is_unspread(source, directory)
+    let whole = is_unspread(source, directory)?;
+    if whole && is_still(source, version) {
+        source.remember_whole(directory, version, until);
+    }
+    Ok(whole)
 }
 
 /// Whether nothing of a directory is at other shards.

@@ -8,9 +8,10 @@
 use core::sync::atomic::Ordering::{Acquire, Relaxed};
 
 use mayfly_records::{
-    Changed, Found, Origins, Question, Source, Unsure, apart, directory, is_still, list, look,
+    Changed, Found, Linked, Origins, Question, Source, Unsure, apart, directory, is_still, list,
+    look,
     page::{PAGE_BYTES, PLACES_AT},
-    version,
+    read_link, version,
     way::Way,
 };
 use mayfly_sys::{Errno, arch::cycles, followed::Followed, mapped::Shown};
@@ -18,7 +19,7 @@ use mayfly_transport_shm::layout::{DAEMON_ASLEEP, DAEMON_AWAKE, NodeHead};
 use mayfly_types::{Attr, FileId, FileKind, Times};
 use mayfly_wire::{WALK_FOLLOW, Walk, Wire, Writer, listing};
 
-use super::ways::Ways;
+use super::{ways::Ways, whole::Whole};
 
 /// So much of the records is mapped at first, bytes: addresses, not memory. A million files take
 /// less, unless they have content.
@@ -29,6 +30,7 @@ const SPAN_BYTES: usize = 256 << 20;
 pub(crate) struct Records {
     followed: Option<Followed>,
     ways: Ways,
+    whole: Whole,
 }
 
 /// As much of the file as is certainly there.
@@ -36,6 +38,7 @@ pub(crate) struct View<'a> {
     shown: Shown,
     bytes: usize,
     ways: &'a Ways,
+    whole: &'a Whole,
     has_all: bool,
     origins: Origins,
 }
@@ -89,12 +92,20 @@ impl Source for View<'_> {
     fn remember(&self, way: Way<'_>, directory: FileId, until: u64) {
         self.ways.remember(way, directory, until);
     }
+
+    fn recall_whole(&self, directory: FileId, version: u64) -> bool {
+        self.whole.recall(directory, version, cycles)
+    }
+
+    fn remember_whole(&self, directory: FileId, version: u64, until: u64) {
+        self.whole.remember(directory, version, until);
+    }
 }
 
 impl Records {
     /// Those in the file behind `descriptor`.
     pub(crate) fn of(descriptor: i32) -> Records {
-        Records { followed: Followed::new(descriptor, SPAN_BYTES).ok(), ways: Ways::default() }
+        Records { followed: Followed::new(descriptor, SPAN_BYTES).ok(), ..Records::default() }
     }
 
     /// The records, as they are at each look.
@@ -115,7 +126,7 @@ impl Records {
             (_, 0) => Origins::Until,
             _ => Origins::ForEver,
         };
-        Some(View { shown, bytes, ways: &self.ways, has_all, origins })
+        Some(View { shown, bytes, ways: &self.ways, whole: &self.whole, has_all, origins })
     }
 
     /// The file that a path names, if that is certain. Where only what this process makes is
@@ -144,6 +155,27 @@ impl Records {
         Some(match found {
             Found::File(attr) => Ok(timed(attr, head)),
             Found::Nothing => Err(Errno::ENOENT),
+        })
+    }
+
+    /// Where the symbolic link leads that a path names, if that is certain.
+    pub(super) fn read_link(
+        &self,
+        head: &NodeHead,
+        walk: &Walk<'_>,
+        waits: Waits<'_>,
+        to: &mut [u8],
+    ) -> Option<Linked> {
+        let follow = walk.flags & WALK_FOLLOW != 0;
+        let question = Question { start: walk.start, path: walk.path, follow };
+        if !is_submitted(head) {
+            return self.committed(head, |view| read_link(view, question, to));
+        }
+        self.committed(head, |view| {
+            let version = version(view).ok_or(Unsure)?;
+            let found = read_link(view, question, to)?;
+            apart(view, (Changed::Name(question), version), waits)?;
+            if is_still(view, version) { Ok(found) } else { Err(Unsure) }
         })
     }
 

@@ -5,7 +5,8 @@ use mayfly_meta::{
     record::{Content, Dentry, DirectoryNode, Inode, Master, Origin, Seen},
 };
 use mayfly_records::{
-    Bytes as Where, Found, Origins, Question, Reached, Source, Unsure, list, look, reach,
+    Bytes as Where, Found, Linked, Origins, Question, Reached, Source, Unsure, list, look, reach,
+    read_link, version,
 };
 use mayfly_types::{FileId, FileKind};
 use proptest::{prelude::*, strategy::ValueTree};
@@ -34,6 +35,62 @@ impl Source for At<'_> {
     fn now(&self) -> u64 {
         self.2
     }
+}
+
+/// The same, by who remembers one directory that is whole.
+struct Remembering<'a>(At<'a>, std::cell::Cell<Option<(FileId, u64, u64)>>);
+
+impl Source for Remembering<'_> {
+    fn word(&self, at: usize) -> Option<u64> {
+        self.0.word(at)
+    }
+
+    fn chunk(&self, at: usize) -> Option<[u8; 8]> {
+        self.0.chunk(at)
+    }
+
+    fn origins(&self) -> Origins {
+        self.0.origins()
+    }
+
+    fn now(&self) -> u64 {
+        self.0.now()
+    }
+
+    fn recall_whole(&self, directory: FileId, version: u64) -> bool {
+        let known = |(of, at, until)| (of, at) == (directory, version) && self.now() < until;
+        self.1.get().is_some_and(known)
+    }
+
+    fn remember_whole(&self, directory: FileId, version: u64, until: u64) {
+        self.1.set(Some((directory, version, until)));
+    }
+}
+
+#[test]
+fn that_a_directory_is_whole_is_remembered_for_a_version_and_as_long_as_it_is_believed() {
+    let directory = tempfile::tempdir().unwrap();
+    let mut store = open(directory.path());
+    plant(&mut store, &[7]);
+    let bytes = read(directory.path());
+    let question = Question { start: FileId::ROOT, path: b"d/none", follow: true };
+    let mut process = Remembering(At(&bytes, Origins::Until, 49), Default::default());
+    assert_eq!(look(&process, question), Ok(Found::Nothing));
+    let known = process.1.get().unwrap();
+    assert_eq!((known.0, Some(known.1), known.2), (FileId(2), version(&bytes), 50));
+    // From then on it is believed without the directory's record, which says 50.
+    process.1.set(Some((known.0, known.1, 60)));
+    process.0.2 = 55;
+    assert_eq!(look(&process, question), Ok(Found::Nothing));
+    process.0.2 = 60;
+    assert_eq!(look(&process, question), Err(Unsure));
+    process.0.2 = 55;
+    process.1.set(Some((known.0, known.1 + 2, 60)));
+    assert_eq!(look(&process, question), Err(Unsure), "of another version");
+    // Who leaves origins to the daemon does not believe what was remembered either.
+    process.0.1 = Origins::Never;
+    process.1.set(Some((known.0, known.1, 60)));
+    assert_eq!(look(&process, question), Err(Unsure));
 }
 
 fn of(id: u64, content: Content, origin: Option<Origin>) -> Inode {
@@ -80,6 +137,7 @@ fn plant(store: &mut impl Store, lengths: &[usize]) {
     let away = of(5, Content::Inline(Vec::new()), seen(false));
     put("away", &Inode { size_bytes: 9000, ..away });
     put("object", &of(6, Content::Object(1), seen(true)));
+    put("link", &of(7, Content::Symlink(b"target".to_vec()), seen(true)));
     store.commit().unwrap();
 }
 
@@ -102,6 +160,13 @@ fn what_was_seen_is_told_until_its_time_is_over() {
     }
     let away = Inode { size_bytes: 9000, ..of(5, Content::Inline(Vec::new()), None) };
     assert_eq!(ask("d/away", Origins::Until, 1), Ok(Found::File(attr(&away))));
+    let link = |origins, now| {
+        let question = Question { start: FileId::ROOT, path: b"d/link", follow: false };
+        let mut room = [0; 6];
+        read_link(&At(&bytes, origins, now), question, &mut room).map(|found| (found, room))
+    };
+    assert_eq!(link(Origins::Until, 99), Ok((Linked::Link(6), *b"target")));
+    assert_eq!((link(Origins::Until, 100), link(Origins::Never, 1)), (Err(Unsure), Err(Unsure)));
     assert_eq!(ask("d/none", Origins::Until, 49), Ok(Found::Nothing));
     assert_eq!(ask("d/none", Origins::Until, 50), Err(Unsure), "the names are not believed");
     assert_eq!(ask("d/none", Origins::ForEver, 50), Ok(Found::Nothing));

@@ -5,8 +5,8 @@ use mayfly_meta::{
     record::{Content, Dentry, Inode},
 };
 use mayfly_records::{
-    Bytes as Where, Question, Reached, Regular, Runs, Unsure, find_again, is_still,
-    page::VERSION_AT, reach, version,
+    Bytes as Where, Linked, Question, Reached, Regular, Runs, Unsure, find_again, is_still,
+    page::VERSION_AT, reach, read_link, version,
 };
 use mayfly_types::{FileId, FileKind};
 use proptest::{prelude::*, strategy::ValueTree};
@@ -15,6 +15,9 @@ use super::{Bytes, open, read, readers::inode};
 
 const LENGTHS: [usize; 14] =
     [0, 1, 7, 8, 100, 1000, 3000, 3901, 3960, 3966, 3967, 3976, 4095, 4096];
+
+/// Lengths of links' targets.
+const TARGETS: [usize; 8] = [1, 7, 8, 100, 1000, 3000, 3960, 4095];
 
 fn content(length: usize) -> Vec<u8> {
     (0..length).map(|at| (at % 251) as u8).collect()
@@ -109,6 +112,53 @@ fn the_object_of_a_file_is_found_and_whether_it_knows_better() {
     }
 }
 
+/// Links of every length, one name of a file in a record of its own, and a directory.
+fn plant_links(store: &mut impl Store) {
+    let put = |store: &mut dyn Store, name: &str, inode: &Inode| {
+        store.put(&key::dentry(FileId(2), name.as_bytes()), &inode.encode_fused()).unwrap();
+    };
+    for (number, length) in (10..).zip(TARGETS) {
+        let link = file(number, Content::Symlink(content(length)));
+        put(store, &format!("f{length}"), &link);
+        let moved = Inode { id: FileId(number + 100), ..link };
+        store.put(&key::numbered(key::INODE, moved.id), &moved.encode_own()).unwrap();
+        let plain = Dentry::Plain { id: moved.id, kind: FileKind::Symlink };
+        let name = format!("m{length}");
+        store.put(&key::dentry(FileId(2), name.as_bytes()), &plain.encode()).unwrap();
+    }
+    put(store, "file", &file(200, Content::Inline(content(9))));
+    let plain = Dentry::Plain { id: FileId(201), kind: FileKind::Directory };
+    store.put(&key::dentry(FileId(2), b"directory"), &plain.encode()).unwrap();
+    store.commit().unwrap();
+}
+
+fn linked(bytes: &Bytes, path: &str, room: &mut [u8]) -> Result<Linked, Unsure> {
+    let question = Question { start: FileId(2), path: path.as_bytes(), follow: false };
+    read_link(bytes, question, room)
+}
+
+#[test]
+fn links_lead_where_their_records_say_and_what_is_none_is_told() {
+    let directory = tempfile::tempdir().unwrap();
+    let mut store = open(directory.path());
+    plant_links(&mut store);
+    let bytes = read(directory.path());
+    for length in TARGETS {
+        for name in [format!("f{length}"), format!("m{length}")] {
+            let mut room = vec![1; length];
+            assert_eq!(linked(&bytes, &name, &mut room), Ok(Linked::Link(length)), "{name}");
+            assert_eq!(room, content(length), "{name}");
+            assert_eq!(linked(&bytes, &name, &mut room[1..]), Err(Unsure), "{name}");
+        }
+    }
+    for name in ["file", "directory"] {
+        assert_eq!(linked(&bytes, name, &mut []), Ok(Linked::Other), "{name}");
+    }
+    for name in ["none", "directory/", "f7/", "", ".."] {
+        assert_eq!(linked(&bytes, name, &mut [0; 9]), Err(Unsure), "{name}");
+    }
+}
+
 #[test]
 fn what_is_no_file_or_in_parts_is_asked_for() {
     let directory = tempfile::tempdir().unwrap();
@@ -171,6 +221,11 @@ proptest! {
             let key = key::dentry(FileId(2), format!("f{length}").as_bytes());
             store.put(&key, &inode.encode_fused()).unwrap();
         }
+        for length in TARGETS {
+            let inode = file(length as u64 + 5000, Content::Symlink(content(length)));
+            let key = key::dentry(FileId(2), format!("l{length}").as_bytes());
+            store.put(&key, &inode.encode_fused()).unwrap();
+        }
         store.commit().unwrap();
         let mut bytes = read(directory.path());
         for (at, byte) in seed {
@@ -184,6 +239,10 @@ proptest! {
             if let Ok(Reached::Regular(small, ..)) = ask(&bytes, &name) {
                 prop_assert_eq!(runs(&small).bytes() as u64, small.attr.size_bytes);
             }
+            let _ = linked(&bytes, &name, &mut [0; 1024]);
+        }
+        for length in TARGETS {
+            let _ = linked(&bytes, &format!("l{length}"), &mut [0; 4096]);
         }
     }
 }
