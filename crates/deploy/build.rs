@@ -6,22 +6,11 @@
 //! instead.
 
 use std::{
+    collections::BTreeSet,
     env,
     path::{Path, PathBuf},
     process::Command,
 };
-
-const PARTS: [&str; 9] = [
-    "preload",
-    "interpose",
-    "client",
-    "image",
-    "sys",
-    "types",
-    "wire",
-    "transport",
-    "transport-shm",
-];
 
 /// Set by the outer cargo for its own build; the inner one chooses for itself.
 const OUTER: [&str; 7] = [
@@ -53,15 +42,6 @@ fn directory(variable: &str) -> PathBuf {
 
 fn build() -> PathBuf {
     let root = directory("CARGO_MANIFEST_DIR").join("../..");
-    for part in PARTS {
-        for file in ["src", "Cargo.toml", "build.rs"] {
-            let path = root.join("crates").join(part).join(file);
-            if path.exists() {
-                println!("cargo:rerun-if-changed={}", path.display());
-            }
-        }
-    }
-    println!("cargo:rerun-if-changed={}", root.join("Cargo.toml").display());
     let target = directory("OUT_DIR").join("preload");
     let mut cargo = Command::new(env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
     for variable in OUTER {
@@ -73,8 +53,32 @@ fn build() -> PathBuf {
         .arg(&target)
         .status();
     match status {
-        Ok(status) if status.success() => target.join("preload/libmayfly_preload.so"),
+        Ok(status) if status.success() => {}
         Ok(status) => panic!("building the preload library failed: {status}"),
         Err(error) => panic!("cargo could not be started for the preload library: {error}"),
+    }
+    let built = target.join("preload");
+    follow(&root, &built.join("libmayfly_preload.d"));
+    built.join("libmayfly_preload.so")
+}
+
+/// Has the library built again when a file changes that it was made of: those that cargo names, and
+/// the manifests of their crates.
+fn follow(root: &Path, made_of: &Path) {
+    let list = std::fs::read_to_string(made_of)
+        .unwrap_or_else(|error| panic!("cannot read {}: {error}", made_of.display()));
+    let sources = list.split_once(": ").map_or("", |(_, sources)| sources);
+    // A space within a name is written with a backslash.
+    let sources = sources.replace("\\ ", "\0");
+    let sources = sources.split_whitespace().map(|path| PathBuf::from(path.replace('\0', " ")));
+    let mut followed: BTreeSet<PathBuf> =
+        ["Cargo.toml", "Cargo.lock"].map(|name| root.join(name)).into();
+    for source in sources {
+        let manifest = |above: &Path| Some(above.join("Cargo.toml")).filter(|path| path.is_file());
+        followed.extend(source.ancestors().skip(1).find_map(manifest));
+        followed.insert(source);
+    }
+    for path in followed {
+        println!("cargo:rerun-if-changed={}", path.display());
     }
 }

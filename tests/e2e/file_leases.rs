@@ -53,6 +53,11 @@ fn what_another_process_changes_is_seen_when_its_call_has_returned() -> Result<(
 }
 
 #[test]
+fn a_directory_that_was_opened_without_asking_is_one_as_any_other() -> Result<()> {
+    holds("lent-directories", "directories")
+}
+
+#[test]
 fn a_description_that_was_leased_is_one_as_any_other() -> Result<()> {
     holds("lent-used", "used many")
 }

@@ -18,6 +18,8 @@
 //! more. If its bytes are in the same object still, they were there all the time, since no
 //! generation of objects comes back.
 //!
+//! **Directories** are opened, listed and closed so, too ([`directories`]).
+//!
 //! **Whatever is not done here** goes by a description of the daemon's own:
 //! [`Client::open_file`](crate::Client::open_file) has it made, under the same index and
 //! generation, so nobody notices.
@@ -43,20 +45,19 @@ use mayfly_wire::{Ping, WALK_FOLLOW, Walk};
 use crate::{
     Client, Descriptors, OpenFile,
     counted::Transfer,
-    data::{
-        pieces::Pieces,
-        read_pieces,
-        seeking::{SEEK_CUR, SEEK_END, SEEK_SET},
-    },
+    data::{pieces::Pieces, read_pieces},
     open::offset,
     path::records::{View, is_complete, is_served_since, is_submitted, timed},
 };
 
 mod beside;
 pub(crate) mod contents;
+mod directories;
+mod entries;
 mod memo;
 mod objects;
 
+use directories::ABOUT_DIRECTORIES;
 use memo::{Content, Memo, Seen};
 use objects::LeasedObjects;
 
@@ -130,7 +131,12 @@ impl Leased {
     }
 
     /// Shows that `id` is read by it from here on.
-    fn take_into_use(&self, id: FileId, flags: u32, (directory, name): (FileId, &[u8])) {
+    fn take_into_use(
+        &self,
+        (id, kind): (FileId, FileKind),
+        flags: u32,
+        (directory, name): (FileId, &[u8]),
+    ) {
         if let Some(birth) = self.leases.births.get(self.place) {
             birth.write(directory, name);
         }
@@ -140,7 +146,7 @@ impl Leased {
         entry.offset_lock.store(0, Relaxed);
         entry.offset.store(0, Relaxed);
         entry.id.store(id.0, Relaxed);
-        entry.kind.store(FileKind::Regular as u32, Relaxed);
+        entry.kind.store(kind as u32, Relaxed);
         entry.state.store(OPEN_LEASED_USED, Release);
         self.leases.show(self.place, id);
     }
@@ -171,17 +177,23 @@ impl LeasedFiles {
 }
 
 impl<T: Transport, D: Descriptors> Client<T, D> {
-    /// Opens a file, to read from it at first, if that can be done without asking the daemon, or
-    /// says that there is none.
+    /// Opens a file, to read from it at first, or a directory, if that can be done without asking
+    /// the daemon, or says that there is none.
     #[must_use]
     pub fn open_leased(&self, walk: &Walk<'_>, flags: u32) -> Option<Result<OpenFile, Errno>> {
         let leases = self.leased_files.leases?;
+        if flags & ABOUT_DIRECTORIES != 0 {
+            return self.open_directory_leased(leases, walk, flags).map(Ok);
+        }
         let may_write = flags & O_RDWR != 0;
         if flags & !PLAIN != 0 || walk.flags & !WALK_FOLLOW != 0 || may_write && self.is_watched() {
             return None;
         }
         let began = self.begin(0);
-        let found = self.open_by_lease(leases, walk, flags)?;
+        let Some(found) = self.open_by_lease(leases, walk, flags) else {
+            let directory = (!may_write).then(|| self.open_directory_leased(leases, walk, flags));
+            return directory.flatten().map(Ok);
+        };
         self.end_at(began, (Kind::Open, Way::Itself), walk, found.is_err());
         Some(found)
     }
@@ -201,7 +213,8 @@ impl<T: Transport, D: Descriptors> Client<T, D> {
                 if name.len() <= LEASED_NAME_BYTES_MAX
                     && (regular.until == u64::MAX || flags & O_RDWR == 0) =>
             {
-                leased.take_into_use(regular.attr.id, flags, (directory, name));
+                let of = (regular.attr.id, FileKind::Regular);
+                leased.take_into_use(of, flags, (directory, name));
                 let generation = leased.entry.generation.load(Relaxed);
                 let reference = OpenRef { index: leased.index, generation };
                 let until = regular.until.min(regular.opens_until);
@@ -450,6 +463,11 @@ impl<T: Transport, D: Descriptors> Client<T, D> {
     pub fn stat_leased(&self, reference: OpenRef) -> Option<Attr> {
         let leased = self.leased(reference)?;
         let began = self.begin(0);
+        if leased.is_directory() {
+            let attr = self.stat_directory_leased(&leased, reference)?;
+            self.end_open(began, (Kind::Stat, Way::Itself), reference, false);
+            return Some(attr);
+        }
         let look = self.look_at_bytes()?;
         let waits = is_submitted(self.node.head) && !self.transport.submits_additions_alone();
         let regular = match waits {
@@ -464,17 +482,6 @@ impl<T: Transport, D: Descriptors> Client<T, D> {
         Some(timed(regular.attr, self.node.head))
     }
 
-    /// Where the file of a description that is leased was found: the directory, and how many bytes
-    /// the name has that is written to `name`.
-    pub(crate) fn leased_name(&self, reference: OpenRef, name: &mut [u8]) -> Option<(u64, usize)> {
-        let leased = self.leased(reference)?;
-        let birth = leased.leases.births.get(leased.place)?;
-        let mut found = Default::default();
-        let (directory, found) = birth.read(&mut found);
-        name.get_mut(..found.len())?.copy_from_slice(found);
-        Some((directory.0, found.len()))
-    }
-
     /// Is the file, which is read by a description that is leased, open for writing nowhere? False
     /// where only the daemon knows.
     #[must_use]
@@ -482,41 +489,11 @@ impl<T: Transport, D: Descriptors> Client<T, D> {
         self.leased(reference).zip(self.look_at_records()).is_some_and(|(leased, look)| {
             // Those of other nodes' processes are counted there.
             self.tells_everything()
+                && !leased.is_directory()
                 && look.head.writers.load(Acquire) == 0
                 && is_served_since(look.head, look.seen.starts)
                 && is_used(leased.entry, reference)
         })
-    }
-
-    /// Moves the offset of a description that is leased.
-    #[must_use]
-    pub fn seek_leased(
-        &self,
-        reference: OpenRef,
-        distance: i64,
-        whence: usize,
-    ) -> Option<Result<u64, Errno>> {
-        let leased = self.leased(reference)?;
-        let position = offset::hold(OpenFile { reference, entry: leased.entry }).ok()?;
-        let from = match whence {
-            SEEK_SET => 0,
-            SEEK_CUR => position.get(),
-            SEEK_END => self.stat_leased(reference)?.size_bytes,
-            _ => return None,
-        };
-        Some(offset::sum(from, distance).inspect(|to| position.set(*to)))
-    }
-
-    /// The file of a description that is leased.
-    #[must_use]
-    pub fn leased_file(&self, reference: OpenRef) -> Option<FileId> {
-        self.leased(reference).map(|leased| FileId(leased.entry.id.load(Relaxed)))
-    }
-
-    /// Status flags of a description that is leased.
-    #[must_use]
-    pub fn leased_flags(&self, reference: OpenRef) -> Option<u32> {
-        self.leased(reference).map(|leased| leased.entry.flags.load(Relaxed))
     }
 
     /// Has the daemon make a description of its own of one that is leased.

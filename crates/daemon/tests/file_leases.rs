@@ -13,10 +13,10 @@ use mayfly_transport_shm::{
         OPEN_PRIVATE,
     },
 };
-use mayfly_types::{Durability, Errno, FileId, OpenRef, SessionId, Times};
+use mayfly_types::{Durability, Errno, FileId, FileKind, OpenRef, SessionId, Times};
 use mayfly_wire::{Open, OpenReply, Ping};
 use proptest::prelude::*;
-use support::{Node, O_CREAT, O_RDWR, PID, SESSION, config, failed, walk};
+use support::{Node, O_CREAT, O_DIRECTORY, O_PATH, O_RDWR, PID, SESSION, config, failed, walk};
 
 const OTHER: SessionId = SessionId(2);
 
@@ -230,6 +230,39 @@ fn who_wants_a_description_gets_one_wherever_the_file_is_by_then() {
     node.close(there);
     node.close(moved);
     assert_eq!(in_states(&node, &LEASED), FILE_LEASES_MAX);
+}
+
+#[test]
+fn a_directory_that_is_open_outlives_its_name() {
+    let mut node = node_with(config());
+    for opened in 0..4 {
+        assert_eq!(leased_count(&node, SESSION), 0, "after {opened}");
+        let (open, _) = node.open("d", O_DIRECTORY | O_PATH * (opened % 2)).unwrap();
+        node.close(open);
+    }
+    assert_eq!(leased_count(&node, SESSION), FILE_LEASES_MAX, "directories count, too");
+    for lose in [false, true] {
+        node.mkdir("d/sub").unwrap();
+        let id = node.stat("d/sub", false).unwrap().id;
+        let open = read_by(&node, SESSION, id, (FileId::NONE, "")).unwrap();
+        let moved = read_by(&node, SESSION, id, (FileId::NONE, "")).unwrap();
+        node.rename("d/sub", "moved", 0).unwrap();
+        settle(&mut node, moved);
+        assert_eq!(node.fstat(moved).unwrap().id, id);
+        node.close(moved);
+        node.unlink("moved", true).unwrap();
+        assert_eq!(state(&node, open), OPEN_PRIVATE);
+        let kind = &node.region.opens[open.index as usize].kind;
+        assert_eq!(kind.load(Relaxed), FileKind::Directory as u32);
+        if lose {
+            node.restart();
+        }
+        assert_eq!((node.fstat(open).unwrap().id, node.fstat(open).unwrap().links), (id, 0));
+        assert_eq!(node.core().counters().orphans, 1);
+        node.close(open);
+        assert_eq!(node.core().counters().orphans, 0);
+        assert_eq!(failed(node.stat("moved", false)), Errno::ENOENT);
+    }
 }
 
 #[test]

@@ -48,6 +48,8 @@ pub use slow::SlowStore;
 pub const INLINE_MAX: u64 = mayfly_types::limits::INLINE_BYTES_MAX as u64;
 pub const O_RDWR: u32 = 2;
 pub const O_CREAT: u32 = 0o100;
+pub const O_DIRECTORY: u32 = 0o200_000;
+pub const O_PATH: u32 = 0o10_000_000;
 pub const SESSION: SessionId = SessionId(1);
 pub const PID: u32 = 4711;
 

@@ -170,6 +170,20 @@ pub(crate) fn of_directory(record: &[u8]) -> Result<(Attr, FileId), Unsure> {
     Ok((attr, FileId(from.u64()?)))
 }
 
+/// From the record of a directory that has a name: the directory above.
+///
+/// # Errors
+/// [`Unsure`].
+pub(crate) fn above_in(record: &[u8]) -> Result<FileId, Unsure> {
+    let Some((&OWN, body)) = record.split_first() else { return Err(Unsure) };
+    let mut from = Take(body);
+    let attr = take_with(&mut from, UNLISTED)?.attr;
+    if attr.kind != FileKind::Directory || attr.links == 0 {
+        return Err(Unsure);
+    }
+    Ok(FileId(from.u64()?))
+}
+
 /// From the record of a directory: its parent, and its name there.
 ///
 /// # Errors

@@ -9,7 +9,7 @@ use mayfly_types::{
 
 use crate::{
     Unsure,
-    attributes::{Dentry, Own, RECORD_CHUNKS, Seen, of_dentry, of_inode},
+    attributes::{Dentry, Own, RECORD_CHUNKS, Seen, above_in, of_dentry, of_inode},
     key::{self, PLACE_BYTES},
     page::{MOVES_AT, VERSION_AT},
     search::{KEY_BYTES_MAX, Origins, Place, Source, find, get},
@@ -191,10 +191,14 @@ fn follow<'a, S: Source>(
     let mut until = u64::MAX;
     let mut rest = path;
     while let Some(name) = next(&mut rest) {
-        if name == b".." || name.len() > NAME_BYTES_MAX {
+        if name.len() > NAME_BYTES_MAX {
             return Err(Unsure);
         }
         if name == b"." {
+            continue;
+        }
+        if name == b".." {
+            (directory, is_directory) = (above(source, directory)?, true);
             continue;
         }
         if rest.iter().all(|byte| *byte == b'/') {
@@ -216,7 +220,26 @@ fn follow<'a, S: Source>(
         (directory, is_directory) = (id, true);
     }
     // Nothing but slashes and dots.
-    if is_directory { Ok((Last::Directory(directory), until)) } else { Err(Unsure) }
+    if !is_directory && !is_there(source, directory)? {
+        return Err(Unsure);
+    }
+    Ok((Last::Directory(directory), until))
+}
+
+/// Whether there is a directory of that number, which has a name.
+fn is_there<S: Source>(source: &S, directory: FileId) -> Result<bool, Unsure> {
+    let Own { attr, .. } = own(source, directory)?;
+    Ok(attr.kind == FileKind::Directory && attr.links > 0)
+}
+
+/// The directory above one that is there. Above the root is the outside.
+fn above<S: Source>(source: &S, directory: FileId) -> Result<FileId, Unsure> {
+    if directory == FileId::ROOT {
+        return Err(Unsure);
+    }
+    let mut record = [[0; 8]; RECORD_CHUNKS];
+    let count = get(source, &key::numbered(key::INODE, directory), &mut record)?.ok_or(Unsure)?;
+    above_in(&record.as_flattened()[..count])
 }
 
 /// The directory for which a name of another node's stands, and until when.

@@ -437,7 +437,9 @@ impl<T: Transport, D: Descriptors> Client<T, D> {
             return take(&piece[..used]);
         }
         let bytes_max = bytes_max.min(mayfly_types::limits::TRANSFER_BYTES_MAX) as u32;
-        let request = List { open: open.reference, cookie, bytes_max };
+        // One that is leased gets a description.
+        let OpenFile { reference, .. } = self.open_file(open.reference)?;
+        let request = List { open: reference, cookie, bytes_max };
         let listed = self.ask(&request, |listing| take(listing.entries));
         count(Way::Asked, listed.is_err());
         listed

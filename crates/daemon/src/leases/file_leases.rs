@@ -1,5 +1,5 @@
-//! Descriptions that are leased, so that processes open files for reading without asking
-//! ([`mayfly_transport_shm::file_leases`]).
+//! Descriptions that are leased, so that processes open files for reading, and directories, without
+//! asking ([`mayfly_transport_shm::file_leases`]).
 //!
 //! A process that opens files for reading is leased some entries of the table of descriptions. What
 //! it does with them the shard learns when it looks: when the last name of a file goes
@@ -14,9 +14,9 @@ use std::sync::atomic::{
     fence,
 };
 
-use mayfly_meta::record::{BirthKey, Content};
+use mayfly_meta::record::BirthKey;
 use mayfly_transport_shm::file_leases::{FILE_LEASES_MAX, SessionLeases};
-use mayfly_types::{FileId, SessionId, Times};
+use mayfly_types::{FileId, FileKind, SessionId, Times};
 
 use crate::{
     api::Caller,
@@ -30,6 +30,11 @@ use crate::{
 
 /// So many files a process opens for reading before it need not ask.
 const OPENED_FIRST: u32 = 4;
+
+/// Regular files are opened by what is leased to be read, directories to be listed.
+fn may_be_leased(located: &Located) -> bool {
+    matches!(located.inode.kind(), FileKind::Regular | FileKind::Directory)
+}
 
 impl Shard {
     fn leases_of(&self, session: SessionId) -> Option<&'static SessionLeases> {
@@ -88,9 +93,7 @@ impl Shard {
     /// Makes descriptions of what processes read the file by, before it loses its last name.
     pub(crate) fn recall_leased(&mut self, located: &Located) -> Outcome<()> {
         let id = located.inode.id;
-        if !matches!(located.inode.content, Content::Inline(_) | Content::Object(_))
-            || !self.is_leased(id)?
-        {
+        if !may_be_leased(located) || !self.is_leased(id)? {
             return Ok(());
         }
         let readers: Vec<(SessionId, usize, u32)> = self.leases.files.all().collect();
@@ -121,7 +124,8 @@ impl Shard {
         located: &Located,
         birth: BirthKey,
     ) {
-        self.files.opens.keep_leased((index, session), located.inode.id, birth, None);
+        let of = (located.inode.id, located.inode.kind());
+        self.files.opens.keep_leased((index, session), of, birth, None);
         self.mark_opened(&located.inode);
         self.lease_at(session, place);
     }
@@ -154,7 +158,7 @@ impl Shard {
                 continue;
             }
             match self.load_birth(id, &birth) {
-                Ok(located) if located.inode.id == id => {
+                Ok(located) if located.inode.id == id && may_be_leased(&located) => {
                     self.keep_leased((session, place, index), &located, birth);
                 }
                 _ => {

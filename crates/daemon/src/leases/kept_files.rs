@@ -271,7 +271,8 @@ impl Shard {
             return self.drop_elsewhere(Some(remote));
         };
         let (index, birth) = (kept.at.index, BirthKey::default());
-        self.files.opens.keep_leased((index, kept.session), kept.file, birth, Some(remote));
+        let of = (kept.file, FileKind::Regular);
+        self.files.opens.keep_leased((index, kept.session), of, birth, Some(remote));
         self.files.opens.set_flag(kept.file, FILE_BY_REQUEST);
         if self.leases.mounts.was_mapped(kept.file) {
             self.files.opens.set_flag(kept.file, FILE_MAPPED);

@@ -100,8 +100,8 @@ impl Shard {
             Some(attr) if !truncate || cut.is_some() => attr,
             _ => self.attr_at_open(inode)?,
         };
-        let of = (inode.id, inode.kind());
-        let made = self.files.opens.insert(caller, of, birth, flags & !ONCE, None)?;
+        let (id, kind) = (inode.id, inode.kind());
+        let made = self.files.opens.insert(caller, (id, kind), birth, flags & !ONCE, None)?;
         self.mark_opened(inode);
         if created {
             self.forget_maker(inode)?;
@@ -113,8 +113,7 @@ impl Shard {
         }
         let mapped = self.files.opens.has_flag(attr.id, FILE_MAPPED);
         Opened { open: made, attr, created, mapped }.encode(to)?;
-        // One that may write as well is mostly read from, unless it was made now.
-        if !created && !truncate && matches!(flags & (O_ACCMODE | O_PATH), O_RDONLY | O_RDWR) {
+        if !created && !truncate && is_read_next(kind, flags) {
             self.opened_to_read(caller, &mut located.inode);
         }
         Ok(Served::Replied)
@@ -164,6 +163,7 @@ impl Shard {
                 self.consider_leasing(caller);
             }
             Content::Object(_) if !inode.layout.striped => self.consider_leasing(caller),
+            Content::Directory(_) => self.consider_leasing(caller),
             _ => {}
         }
     }
@@ -281,6 +281,12 @@ fn replaced_in(located: &Located) -> Option<FileId> {
 fn walk_to_open(walk: Walk<'_>, follow: bool) -> Walk<'_> {
     let flags = if follow { walk.flags | WALK_FOLLOW } else { walk.flags & !WALK_FOLLOW };
     Walk { flags, ..walk }
+}
+
+/// Whether what was opened with these flags is likely to be read. A file that may be written as
+/// well mostly is, unless it was made now.
+fn is_read_next(kind: FileKind, flags: u32) -> bool {
+    kind == FileKind::Directory || matches!(flags & (O_ACCMODE | O_PATH), O_RDONLY | O_RDWR)
 }
 
 /// The checks of the kernel's `do_open` and `may_open`, in their order.

@@ -228,6 +228,10 @@ pub(super) unsafe fn fcntl(call: &Call) -> Outcome {
     match leased::flags(call) {
         Some(flags) if command == F_GETFL => return Outcome::Done(flags as isize),
         Some(_) if matches!(command, file::F_GETFD | file::F_SETFD) => return Outcome::Pass,
+        Some(_) if command == file::F_DUPFD => return done(duplicate(descriptor, value, false)),
+        Some(_) if command == file::F_DUPFD_CLOEXEC => {
+            return done(duplicate(descriptor, value, true));
+        }
         _ => {}
     }
     let (session, open) = match session::require_open(descriptor) {

@@ -10,7 +10,7 @@ use mayfly_types::FileKind;
 use mayfly_wire::listing::{Entry, entries};
 
 use super::serve::{PLAIN, argument, done, issue, with_path};
-use crate::{Call, Outcome, paths::cwd, process::session};
+use crate::{Call, Outcome, descriptors::leased, paths::cwd, process::session};
 
 /// Bytes before the name: inode, offset, record length, type.
 const HEAD_BYTES: usize = 19;
@@ -69,7 +69,9 @@ unsafe fn pack_all(
 pub(super) unsafe fn list(call: &Call) -> Outcome {
     let to = argument(call, 1) as *mut u8;
     let room = (argument(call, 2) as u32 as usize).min(i32::MAX as usize);
-    done(session::require_open(argument(call, 0) as i32).and_then(|(session, open)| {
+    let leased = leased::listed(argument(call, 0)).map(Ok);
+    let open = leased.unwrap_or_else(|| session::require_open(argument(call, 0) as i32));
+    done(open.and_then(|(session, open)| {
         if !open.readable() {
             return Err(Errno::EBADF);
         }
@@ -114,6 +116,9 @@ pub(super) unsafe fn chdir(call: &Call) -> Outcome {
 /// # Safety
 /// As [`crate::dispatch`].
 pub(super) unsafe fn fchdir(call: &Call) -> Outcome {
+    if let Some(directory) = session::leased_directory(argument(call, 0) as i32) {
+        return done(cwd::enter(directory));
+    }
     match session::open_file(argument(call, 0) as i32) {
         Ok(None) => {
             // SAFETY: passed on to the caller.

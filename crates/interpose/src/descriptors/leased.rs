@@ -1,4 +1,4 @@
-//! Small files that this process opens, reads and closes without asking the daemon
+//! Small files and directories that this process opens, reads and closes without asking the daemon
 //! ([`mayfly_client`]'s `leases`).
 //!
 //! What is not done here falls to the call's own function, which finds an ordinary description:
@@ -146,6 +146,12 @@ pub(crate) unsafe fn attributes(call: &Call) -> Option<Attr> {
 pub(crate) fn file(descriptor: usize) -> Option<FileId> {
     let (session, reference) = reference(descriptor)?;
     session.leased_file(reference)
+}
+
+/// The directory that a descriptor refers to, if it can be listed and is leased.
+pub(crate) fn listed(descriptor: usize) -> Option<(&'static Session, OpenFile)> {
+    let (session, reference) = reference(descriptor)?;
+    session.directory_leased(reference).map(|open| (session, open))
 }
 
 /// Status flags of what a call's first argument refers to.

@@ -122,6 +122,9 @@ pub(crate) fn locate<'p>(
             return Ok(Place::Kernel);
         }
     } else {
+        if let Some(start) = session::leased_directory(directory) {
+            return Ok(Place::Tree { start, path });
+        }
         if let Some(open) = session::open_file(directory)? {
             if open.kind() != FileKind::Directory {
                 return Err(Errno::ENOTDIR);

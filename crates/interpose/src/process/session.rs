@@ -6,6 +6,7 @@
 
 use mayfly_client::OpenFile;
 use mayfly_sys::Errno;
+use mayfly_types::FileId;
 
 use super::flight;
 pub(crate) use super::lanes::Session;
@@ -61,6 +62,15 @@ fn identify(descriptor: i32) -> Result<Option<OpenFile>, Errno> {
 pub(crate) fn require_open(descriptor: i32) -> Result<(&'static Session, OpenFile), Errno> {
     let open = open_file(descriptor)?.ok_or(Errno::EBADF)?;
     Ok((get()?, open))
+}
+
+/// The directory that `descriptor` refers to, if it was opened without asking.
+pub(crate) fn leased_directory(descriptor: i32) -> Option<FileId> {
+    let Meaning::Open(open) = table::get(descriptor) else { return None };
+    if flight::child().is_some() {
+        return None;
+    }
+    existing()?.directory_id_leased(open)
 }
 
 /// The description that `descriptor` refers to, if it was promised and is not made yet.

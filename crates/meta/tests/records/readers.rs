@@ -223,7 +223,9 @@ fn a_walk_answers_what_is_certain_and_nothing_else() {
         let generation = u32::from(matches!(content, Content::Object(_)));
         Inode { id: FileId(id), generation, content, ..inode }
     };
-    let dir = of(2, Content::Directory(DirectoryNode::default()));
+    let node = |parent| DirectoryNode { parent, ..DirectoryNode::default() };
+    let dir = Inode { links: 2, ..of(2, Content::Directory(node(FileId::ROOT))) };
+    let gone = Inode { links: 0, ..of(5, Content::Directory(node(FileId::ROOT))) };
     let root = of(FileId::ROOT.0, Content::Directory(DirectoryNode::default()));
     let file = of(3, Content::Inline(b"x".to_vec()));
     let link = of(4, Content::Symlink(b"d".to_vec()));
@@ -231,6 +233,7 @@ fn a_walk_answers_what_is_certain_and_nothing_else() {
     for (key, value) in [
         (key::numbered(key::INODE, FileId::ROOT).to_vec(), root.encode_own()),
         (key::numbered(key::INODE, FileId(2)).to_vec(), dir.encode_own()),
+        (key::numbered(key::INODE, FileId(5)).to_vec(), gone.encode_own()),
         (key::dentry(FileId::ROOT, b"d").to_vec(), plain(2, FileKind::Directory)),
         (key::dentry(FileId(2), b"f").to_vec(), file.encode_fused()),
         (key::dentry(FileId(2), b"l").to_vec(), link.encode_fused()),
@@ -248,8 +251,12 @@ fn a_walk_answers_what_is_certain_and_nothing_else() {
     }
     assert_eq!(ask(2, "f", true), is(&file));
     assert_eq!(ask(2, "/d/f", true), is(&file));
-    for path in ["d", "d/", "/d/.", "d//"] {
+    for path in ["d", "d/", "/d/.", "d//", "d/../d", "/d/.././d/"] {
         assert_eq!(ask(1, path, true), is(&dir), "{path}");
+    }
+    assert_eq!(ask(2, "../d/f", true), is(&file));
+    for (start, path) in [(1, "d/.."), (2, ".."), (2, "../")] {
+        assert_eq!(ask(start, path, true), is(&root), "{path}");
     }
     assert_eq!(ask(9, "/", true), is(&root));
     assert_eq!(ask(1, "d/l", false), is(&link));
@@ -257,11 +264,15 @@ fn a_walk_answers_what_is_certain_and_nothing_else() {
         assert_eq!(ask(1, path, true), Ok(Found::Nothing), "{path}");
     }
     // Where a link leads, whether it is a directory, whether the start is one, what is above.
-    for path in ["d/l", "d/l/x", "d/f/", "d/f/x", "d/..", "..", "", &"n".repeat(256)] {
+    for path in ["d/l", "d/l/x", "d/f/", "d/f/x", "d/f/..", "..", "d/../..", "", &"n".repeat(256)] {
         assert_eq!(ask(1, path, true), Err(Unsure), "{path}");
     }
     assert_eq!(ask(2, "x", true), Err(Unsure), "is that a directory still?");
-    assert_eq!(ask(2, ".", true), Err(Unsure));
+    assert_eq!(ask(2, ".", true), is(&dir));
+    for path in ["..", "."] {
+        assert_eq!(ask(5, path, true), Err(Unsure), "it was removed");
+    }
+    assert_eq!(ask(3, ".", true), Err(Unsure), "it is none");
     store.put(&key::dentry(FileId(2), b"new"), &file.encode_fused()).unwrap();
     let bytes = read(directory.path());
     let question = Question { start: FileId::ROOT, path: b"d/f", follow: true };

@@ -15,8 +15,11 @@ use crate::{
 };
 
 /// Flags that a description that was leased may have, as a process writes them.
-const FLAGS: u32 = O_RDWR | O_NONBLOCK | O_LARGEFILE | O_NOFOLLOW | O_NOATIME;
+const FLAGS: u32 =
+    O_RDWR | O_NONBLOCK | O_LARGEFILE | O_NOFOLLOW | O_NOATIME | O_DIRECTORY | O_PATH;
 const O_RDWR: u32 = 2;
+const O_DIRECTORY: u32 = 0o200_000;
+const O_PATH: u32 = 0o10_000_000;
 const O_NONBLOCK: u32 = 0o4000;
 const O_LARGEFILE: u32 = 0o100_000;
 const O_NOFOLLOW: u32 = 0o400_000;
@@ -86,7 +89,7 @@ impl OpenTable {
     pub(crate) fn keep_leased(
         &mut self,
         (index, session): (u32, SessionId),
-        id: FileId,
+        (id, kind): (FileId, FileKind),
         birth: BirthKey,
         remote: Option<Elsewhere>,
     ) {
@@ -99,7 +102,7 @@ impl OpenTable {
         entry.flags.store(flags, Relaxed);
         entry.file.store(file, Relaxed);
         entry.session.store(session.0, Relaxed);
-        entry.kind.store(FileKind::Regular as u32, Relaxed);
+        entry.kind.store(kind as u32, Relaxed);
         note_maker(entry, Caller { session: SessionId(0), lane: 0, request_id: 0 }, remote);
         entry.state.store(OPEN_PRIVATE, Release);
     }
