@@ -54,7 +54,14 @@ fn what_another_process_changes_is_seen_when_its_call_has_returned() -> Result<(
 
 #[test]
 fn a_directory_that_was_opened_without_asking_is_one_as_any_other() -> Result<()> {
-    holds("lent-directories", "directories")
+    let _turn = Turn::take()?;
+    let scratch = Scratch::new("lent-directories")?;
+    let instance = Instance::start(&scratch, "lent-directories", &scratch.join("mount"))?;
+    let program = Path::new(env!("CARGO_MANIFEST_DIR")).join("apps/directory_leases.py");
+    let command = r#"mkdir "$MAYFLY_MOUNT/d" && exec python3 "$PROGRAM" "$MAYFLY_MOUNT/d""#;
+    instance.shell("directories", command).env("PROGRAM", &program).run_ok()?;
+    instance.expect_nothing_held(PATIENCE)?;
+    instance.stop()
 }
 
 #[test]

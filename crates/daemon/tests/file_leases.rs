@@ -235,9 +235,9 @@ fn who_wants_a_description_gets_one_wherever_the_file_is_by_then() {
 #[test]
 fn a_directory_that_is_open_outlives_its_name() {
     let mut node = node_with(config());
-    for opened in 0..4 {
+    for opened in 0..4_usize {
         assert_eq!(leased_count(&node, SESSION), 0, "after {opened}");
-        let (open, _) = node.open("d", O_DIRECTORY | O_PATH * (opened % 2)).unwrap();
+        let (open, _) = node.open("d", [O_DIRECTORY, O_PATH][opened % 2]).unwrap();
         node.close(open);
     }
     assert_eq!(leased_count(&node, SESSION), FILE_LEASES_MAX, "directories count, too");
