@@ -14,6 +14,7 @@
 //!   before the object may be another one.
 
 pub(crate) mod allocate;
+pub(crate) mod allowances;
 pub(crate) mod append;
 pub(crate) mod background;
 pub(crate) mod cut;

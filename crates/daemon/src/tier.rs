@@ -10,12 +10,14 @@
 //! - `file_at_hand`: so are the attributes of the file.
 //! - `bytes_at_hand`: all bytes of the file are here ([`fetched`]).
 //! - `change_at_origin`: the name was changed outside ([`through`]), or will be ([`journal`]).
+//! - `range_to_change`: so are those that a change leaves of the chunks it meets ([`written`]).
 //! - `note_dirty`: the bytes are about to be changed here; they go back later ([`flush`]).
 //!
 //! Invariants:
 //! - A file is here as a whole or is absent. What is absent has no bytes in its record, and no
-//!   object of its own. The object that is being filled has the mark that removes it until it is
-//!   the file's, or a record of the chunks that it has ([`chunks`]).
+//!   object of its own, unless it was written to before all of it was here ([`written`]). The
+//!   object that is being filled has the mark that removes it until it is the file's, or a record
+//!   of the chunks that it has ([`chunks`]).
 //! - A file is dirty, durably, before a change of its bytes is acknowledged, and before anybody has
 //!   leave to write its object. It is clean again when the keeper has said what the master copy is
 //!   then, and nothing was changed since the flush was begun.
@@ -41,4 +43,5 @@ pub(crate) mod state;
 pub(crate) mod through;
 pub(crate) mod unlink;
 pub(crate) mod write_back;
+pub(crate) mod written;
 pub(crate) mod xattrs;

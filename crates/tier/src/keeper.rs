@@ -224,6 +224,9 @@ impl Keeper {
     }
 
     fn perform(&self, item: &TierItem<'_>) -> Result<Outcome, Errno> {
+        // An earlier daemon may have given the same to another thread. Whatever comes of this one,
+        // that is over then.
+        let _busy = self.names.take(item);
         let outside = self.origins.outside.get(item.source as usize).ok_or(Errno::EINVAL)?;
         let late;
         let root = match self.roots.get(item.source as usize) {
@@ -233,8 +236,6 @@ impl Keeper {
                 &late
             }
         };
-        // An earlier daemon may have given the same to another thread.
-        let _busy = self.names.take(item);
         let root = match root {
             Root::Directory(root) => root,
             Root::Bucket(store) => {

@@ -141,7 +141,8 @@ pub const TIER_ITEMS_MAX: usize = 65_536;
 /// How long an operation waits for something outside, seconds. The deadline of requests in an
 /// instance with an origin is longer, unless somebody has chosen another one.
 pub const TIER_ITEM_SECONDS: u64 = 240;
-/// The deadline of requests in an instance with an origin, seconds: a file is fetched as a whole.
+/// The deadline of requests in an instance with an origin, seconds. An origin may stand still for
+/// minutes, and what is started, or goes back by itself, is fetched as a whole before.
 pub const TIER_DEADLINE_SECONDS: u64 = 300;
 /// A share of an instance's capacity: it is kept free by taking away what can be fetched again.
 pub const TIER_RESERVE_SHARE: u64 = 16;

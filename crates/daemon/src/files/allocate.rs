@@ -54,7 +54,9 @@ impl Shard {
             return Err(Errno::EFBIG.into());
         }
         let mut located = self.load_open(open.id)?;
-        self.bytes_at_hand(&located.inode)?;
+        // What only takes space needs no bytes.
+        let range = if wish.zeroes() { (wish.start, wish.end) } else { (0, 0) };
+        self.range_to_change(&located.inode, range)?;
         if located.inode.layout.striped {
             return self.allocate_striped(caller, &located, wish);
         }
@@ -81,6 +83,7 @@ impl Shard {
             return Ok(Served::Replied);
         }
         self.note_dirty(&mut located)?;
+        self.own_chunks(&mut located)?;
         let fits = !wish.extends() || inside.end <= INLINE_BYTES_MAX as u64;
         if fits && object_of(&located.inode).is_none() {
             return self.allocate_inline(&mut located, inside);
@@ -96,6 +99,7 @@ impl Shard {
         let object = self.object_to_change(&mut located)?;
         self.mark_unsettled(&mut located, object)?;
         self.promise(open.id, bytes, inside.end.max(size_bytes));
+        self.begin_change_of_chunks(caller, &mut located, range)?;
         let change = Change {
             caller: Some(caller),
             object,

@@ -31,6 +31,7 @@ use crate::{
     log,
     namespace::state::inode::Located,
     shard::Shard,
+    tier::state::table::Cover,
 };
 
 /// As many bytes a shard copies itself where no disk is waited for: a copy of 16 KiB takes 3 µs, to
@@ -272,9 +273,14 @@ impl Shard {
             Reply::Written(_, growth, _) => self.files.background.growing_bytes -= growth,
             Reply::Attr | Reply::Opened(_) | Reply::Nothing => {}
         }
-        let after = attr.and_then(|attr| self.after_change(&change, &attr));
-        self.answer_change(&change, result, after);
+        let cover = self.end_cover(&change);
+        let covered = cover.filter(|_| result.is_ok());
+        let after = attr.and_then(|attr| self.after_change(&change, &attr, covered));
+        self.answer_change(&change, result, after, covered);
         self.end_change(&change, result);
+        if cover.is_some() {
+            self.go_on_flushing();
+        }
     }
 
     fn look_again(&mut self, change: Change, result: Result<u64, Errno>) {
@@ -287,6 +293,7 @@ impl Shard {
         change: &Change,
         result: Result<u64, Errno>,
         after: Result<Attr, Errno>,
+        covered: Option<Cover>,
     ) {
         let body = result.and_then(|end| match &change.reply {
             Reply::Written(written, ..) => encoded(0, &Written { end, ..*written }),
@@ -301,8 +308,11 @@ impl Shard {
         if let (Err(_), Reply::Opened(open)) = (&body, &change.reply) {
             self.end_open(*open);
         }
-        if let Some(caller) = change.caller {
-            self.complete(caller, body);
+        let Some(caller) = change.caller else { return };
+        match (covered, body) {
+            // What it has covered is here with the commit only.
+            (Some(_), Ok(body)) => self.answer_after_commit(caller, 0, body),
+            (_, body) => self.complete(caller, body),
         }
     }
 
@@ -324,16 +334,28 @@ impl Shard {
     }
 
     /// Accounts for the space, and settles the size when nobody may write any more.
-    fn after_change(&mut self, change: &Change, attr: &ObjectAttr) -> Result<Attr, Errno> {
+    fn after_change(
+        &mut self,
+        change: &Change,
+        attr: &ObjectAttr,
+        covered: Option<Cover>,
+    ) -> Result<Attr, Errno> {
         let file = change.object.file;
         let step = |core: &mut Shard| {
             core.charge(file, attr.blocks * BLOCK_BYTES);
             let mut located = core.load_birth(file, &change.birth)?;
+            let mut attr = *attr;
+            if let Some(cover) = covered
+                && core.chunks_covered(&mut located, cover)?
+            {
+                // It was given the file's times.
+                attr = core.objects.attr(change.object)?;
+            }
             let writers = core.files.opens.file(file).map_or(0, |file| file.writers);
             if writers == 0 && !core.files.background.is_in_flight(file) {
-                core.settle(&mut located, attr)?;
+                core.settle(&mut located, &attr)?;
             }
-            core.attr_with(&located.inode, Some(attr))
+            core.attr_with(&located.inode, Some(&attr))
         };
         step(self).map_err(|fault: crate::fault::Fault| fault.errno())
     }

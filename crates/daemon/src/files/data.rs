@@ -5,6 +5,8 @@
 //! is the file's length while anybody may write (the inode is *unsettled*). The daemon accounts for
 //! space by allowance: local writes may reach up to `allowance_end` and no further without asking.
 
+use std::sync::atomic::Ordering::Relaxed;
+
 use mayfly_meta::{
     key,
     record::{Content, Inode},
@@ -27,7 +29,7 @@ use crate::{
         descriptions::OpenFile,
         state::{
             background::{Change, Reply},
-            data::{check_grant, fitting, generous, object_of},
+            data::{check_grant, fitting, needs_object, object_of},
             preparation::Preparation,
         },
     },
@@ -35,7 +37,10 @@ use crate::{
     namespace::state::inode::Located,
     shard::Shard,
     striping::file_tail::undo_tail,
-    tier::gates::is_by_chunks,
+    tier::{
+        gates::{is_by_chunks, is_partly_here},
+        written::range_of,
+    },
 };
 
 /// An access time older than this is renewed by a read, as `relatime` does.
@@ -53,10 +58,13 @@ impl Shard {
             return Err(Errno::EBADF.into());
         }
         let mut located = self.load_open(open.id)?;
-        if is_by_chunks(&located.inode) {
+        if is_partly_here(&located.inode) {
+            self.range_at_hand(&located.inode, (read.offset, u64::from(read.count)))?;
+        } else if is_by_chunks(&located.inode) {
             return self.read_chunks(caller, &located.inode, read, to);
+        } else {
+            self.bytes_at_hand(&located.inode)?;
         }
-        self.bytes_at_hand(&located.inode)?;
         if located.inode.layout.striped {
             return self.read_striped(caller, &located.inode, read, to);
         }
@@ -106,7 +114,7 @@ impl Shard {
             return Err(Errno::EBADF.into());
         }
         let mut located = self.load_open(open.id)?;
-        self.bytes_at_hand(&located.inode)?;
+        self.range_to_change(&located.inode, range_of(write))?;
         if located.inode.layout.striped {
             return self.write_striped(caller, &located, write, to);
         }
@@ -125,6 +133,7 @@ impl Shard {
             return self.write_striped(caller, &located, write, to);
         }
         self.note_dirty(&mut located)?;
+        self.own_chunks(&mut located)?;
         if matches!(located.inode.content, Content::Inline(_)) && end <= INLINE_BYTES_MAX as u64 {
             self.write_inline(&mut located, start, bytes)?;
             reply(false).encode(to)?;
@@ -140,6 +149,7 @@ impl Shard {
         };
         let object = self.object_to_change(&mut located)?;
         self.mark_unsettled(&mut located, object)?;
+        self.begin_change_of_chunks(caller, &mut located, range_of(write))?;
         let written = Written { object: true, count: bytes.len() as u32, end };
         let birth = located.birth();
         let reply = Reply::Written(written, growth, None);
@@ -367,7 +377,7 @@ impl Shard {
     /// Length, space and times of the object are the inode's from now on.
     pub(crate) fn take_from_object(&mut self, inode: &mut Inode, attr: &ObjectAttr) {
         (inode.size_bytes, inode.blocks) = (attr.size_bytes, attr.blocks);
-        if self.config.times != Times::None {
+        if self.config.times != Times::None && !is_partly_here(inode) {
             inode.mtime = attr.mtime;
             inode.ctime = inode.ctime.max(attr.ctime);
         }
@@ -430,6 +440,7 @@ impl Shard {
         if located.inode.kind() != FileKind::Regular {
             return Ok(None);
         }
+        self.chunks_to_cut(&located.inode, 0)?;
         self.note_dirty_whole(located)?;
         let object = object_of(&located.inode);
         let striped = located.inode.layout.striped;
@@ -471,6 +482,10 @@ impl Shard {
         let open = self.files.opens.get(grant.open)?;
         check_grant(&open, grant)?;
         let mut located = self.load_to_grant(open.id)?;
+        if is_by_chunks(&located.inode) && !needs_object(grant) {
+            // It is read and written by requests until all of it is here.
+            return self.grant_nothing(open.id, to);
+        }
         match located.inode.kind() {
             FileKind::Regular => self.bytes_at_hand(&located.inode)?,
             FileKind::Directory => return Err(Errno::EISDIR.into()),
@@ -478,10 +493,8 @@ impl Shard {
                 return Err(Errno::EINVAL.into());
             }
         }
-        let generation =
-            self.files.opens.entry(open.id).map_or(0, |entry| {
-                entry.grant_generation.load(std::sync::atomic::Ordering::Relaxed)
-            });
+        let entry = self.files.opens.entry(open.id);
+        let generation = entry.map_or(0, |entry| entry.grant_generation.load(Relaxed));
         if located.inode.layout.striped && grant.want & GRANT_PART != 0 {
             return self.grant_striped(caller, &located.inode, grant, to);
         }
@@ -537,51 +550,6 @@ impl Shard {
                 self.save(located)?;
                 Ok(object)
             }
-        }
-    }
-
-    /// Free space as it would be if this file had nothing set aside.
-    fn room_for(&self, inode: &Inode) -> u64 {
-        let charged = self.files.opens.file(inode.id).map_or(0, |file| file.charged_bytes);
-        let settled = if inode.unsettled { 0 } else { inode.blocks * BLOCK_BYTES };
-        (self.free_bytes() + charged + settled).saturating_sub(self.kept_for_names())
-    }
-
-    /// How far a file may be written directly, so that `end` is covered; `None` when the space is
-    /// not there.
-    fn allowance(&mut self, inode: &Inode, end: u64) -> Outcome<Option<u64>> {
-        let had = self.files.opens.file(inode.id).ok_or(Errno::EBADF)?.allowance_end;
-        if inode.unsettled && end <= had {
-            return Ok(Some(had));
-        }
-        if object_of(inode).is_none() {
-            self.check_room()?;
-        }
-        if end > self.config.home_bytes_max {
-            return Ok(None);
-        }
-        let base = end.max(self.size_of(inode)?).max(had);
-        let mut room = self.room_for(inode);
-        if room < base {
-            self.reclaim()?;
-            if self.room_for(inode) < base && !self.place.alone {
-                self.reclaim_elsewhere()?;
-            }
-            room = self.room_for(inode);
-        }
-        Ok(generous(base, room, self.grant_end_max(inode)))
-    }
-
-    pub(crate) fn allow(&mut self, id: FileId, allowance: u64) {
-        let had = self.files.opens.file(id).map_or(0, |file| file.allowance_end);
-        if allowance <= had {
-            return;
-        }
-        self.charge(id, allowance);
-        self.keep_free(0);
-        self.files.opens.set_allowance(id, allowance);
-        if let Some(file) = self.files.opens.file_mut(id) {
-            file.trimmed = false;
         }
     }
 }

@@ -34,6 +34,7 @@ use crate::{
         state::{run::Run, task::Task},
     },
     striping::state::object::make_ready,
+    tier::gates::is_absent,
 };
 
 impl Shard {
@@ -92,7 +93,7 @@ impl Shard {
 
     /// Moves an inline file's bytes to an object that is `size_bytes` long. The caller has made
     /// sure that there is room, and saves the inode.
-    pub(super) fn spill(&mut self, located: &mut Located, size_bytes: u64) -> Outcome<ObjectId> {
+    pub(crate) fn spill(&mut self, located: &mut Located, size_bytes: u64) -> Outcome<ObjectId> {
         let file = located.inode.id;
         self.check_at_rest(file)?;
         if let Some(errno) = self.run.ready.failure(Subject::Content(file)) {
@@ -115,7 +116,9 @@ impl Shard {
         inode.blocks = attr.blocks;
         self.counters.objects += 1;
         self.counters.settled_bytes += attr.blocks * BLOCK_BYTES;
-        self.files.opens.mark_object(file);
+        if !is_absent(inode) {
+            self.files.opens.mark_object(file);
+        }
         Ok(object)
     }
 

@@ -26,6 +26,7 @@ use crate::{
     },
     shard::Shard,
     shards::slots::ShardId,
+    tier::gates::is_partly_here,
 };
 
 impl Shard {
@@ -112,7 +113,8 @@ impl Shard {
                 let object = object.ok_or(Errno::EIO)?;
                 attr.size_bytes = object.size_bytes;
                 attr.blocks = object.blocks;
-                if self.config.times != Times::None {
+                let is_own = !is_partly_here(inode);
+                if self.config.times != Times::None && is_own {
                     attr.mtime = object.mtime;
                     attr.ctime = attr.ctime.max(object.ctime);
                 }
@@ -183,6 +185,7 @@ impl Shard {
             self.object_to_change(&mut located)?;
             self.mark_unsettled(&mut located, object)?;
             self.note_cut(caller, &located.inode, set.size_bytes)?;
+            self.cut_chunks(&mut located, set.size_bytes)?;
         } else if sized {
             self.resize(&mut located, set.size_bytes)?;
         }

@@ -170,7 +170,7 @@ impl Shard {
 
     /// The facts about an open file that the node's processes have to know.
     pub(crate) fn mark_opened(&mut self, inode: &Inode) {
-        if matches!(inode.content, Content::Object(_)) {
+        if matches!(inode.content, Content::Object(_)) && !is_absent(inode) {
             self.files.opens.mark_object(inode.id);
         }
         self.mark_layout(inode);

@@ -32,7 +32,7 @@ use crate::{
     },
     shards::slots::SlotTable,
     striping::Striping,
-    tier::state::table::Table,
+    tier::{gates::is_absent, state::table::Table},
     transactions::Transactions,
 };
 
@@ -310,7 +310,7 @@ impl Shard {
     /// The words of an open file's entry, as the store has it.
     fn check_entry(&mut self, id: FileId) -> Outcome<()> {
         let inode = self.load_open(id)?.inode;
-        if matches!(inode.content, Content::Object(_)) {
+        if matches!(inode.content, Content::Object(_)) && !is_absent(&inode) {
             self.files.opens.mark_object(id);
         }
         self.mark_layout(&inode);

@@ -2,7 +2,8 @@
 //!
 //! The file stays absent until all of its chunks are here. Meanwhile they are in an object that the
 //! record of its chunks names, and reads of what is there are answered from it. Then the object
-//! becomes the file's. A chunk is fetched once: who wants one that is under way waits for it, and
+//! becomes the file's, or when the file is written to ([`written`](super::written)). A chunk is
+//! fetched once: who wants one that is under way waits for it, and
 //! for no other. Readers that go forward have chunks fetched ahead of them.
 //!
 //! Invariants:
@@ -10,16 +11,17 @@
 //!   the known one before and after. When the master copy changes, record and object go.
 //! - The item that makes the object is the only one of its file until it has ended. An object of
 //!   which no chunk is here when a daemon begins is removed. So no keeper makes it later.
-//! - Nobody but the keeper writes the object before it is the file's. A keeper does what this
-//!   daemon gives of an object after all that earlier ones gave of it.
+//! - Nobody but the keeper writes the object before it is the file's, and nobody else chunks that
+//!   are not here. A keeper does what this daemon gives of an object after all that earlier ones
+//!   gave of it.
 
 use mayfly_meta::{
     key,
-    record::{Chunks, Content, Inode},
+    record::{Chunks, Inode},
 };
 use mayfly_object::ObjectId;
 use mayfly_types::{
-    BLOCK_BYTES, DIRECTORY_BYTES, Errno, FileId, FileKind,
+    DIRECTORY_BYTES, Errno, FileId, FileKind,
     limits::{
         TIER_AHEAD_CHUNKS_MAX, TIER_AHEAD_ITEMS_MAX, TIER_RUN_CHUNKS_MAX, TIER_STREAMS_MAX,
         TRANSFER_BYTES_MAX,
@@ -30,11 +32,12 @@ use mayfly_wire::{Data, Read, Wire, Writer};
 use crate::{
     api::Caller,
     fault::{Fault, Outcome, Served},
+    files::state::data::object_of,
     shard::Shard,
     tier::{
         gates::{is_absent, is_by_chunks, master_of},
         items::{End, Ending},
-        seen::Entry,
+        seen::{Entry, is_as_known},
         state::{
             item::{Item, Work},
             table::Stream,
@@ -49,13 +52,13 @@ const STREAM_GAP_BYTES: u64 = 2 * TRANSFER_BYTES_MAX as u64;
 const PAGE_BYTES: u64 = DIRECTORY_BYTES;
 
 /// Space that the chunks take which are here, bytes.
-fn space_of(chunks: &Chunks) -> u64 {
+pub(crate) fn space_of(chunks: &Chunks) -> u64 {
     chunks.bytes_here().next_multiple_of(PAGE_BYTES)
 }
 
 impl Shard {
     /// What is here of an absent file.
-    fn chunks_of(&mut self, inode: &Inode) -> Outcome<Option<Chunks>> {
+    pub(crate) fn chunks_of(&mut self, inode: &Inode) -> Outcome<Option<Chunks>> {
         let key = key::chunks(inode.id, inode.generation);
         Ok(self.store.get(&key)?.map(Chunks::decode).transpose()?)
     }
@@ -66,14 +69,14 @@ impl Shard {
     }
 
     /// The same, of a file of which nothing was fetched either.
-    fn chunks_here(&mut self, inode: &Inode) -> Outcome<Chunks> {
+    pub(crate) fn chunks_here(&mut self, inode: &Inode) -> Outcome<Chunks> {
         self.chunks_of(inode)?.map_or_else(|| Shard::no_chunks(inode), Ok)
     }
 
-    fn no_chunks(inode: &Inode) -> Outcome<Chunks> {
+    pub(crate) fn no_chunks(inode: &Inode) -> Outcome<Chunks> {
         let origin = inode.origin.ok_or(Errno::EIO)?;
         let times = (origin.mtime, master_of(inode)?.ctime);
-        Ok(Chunks::none(origin.source, inode.size_bytes, times))
+        Ok(Chunks::none(origin.source, origin.size_bytes, times))
     }
 
     /// Reads a file of which some chunks are here.
@@ -105,9 +108,10 @@ impl Shard {
         if inode.links == 0 {
             return Err(Errno::ESTALE.into());
         }
-        let end = offset.saturating_add(count).min(inode.size_bytes);
-        let window = self.note_stream(inode.id, offset, end);
         let chunks = self.chunks_here(inode)?;
+        // What was written behind the master copy is here.
+        let end = offset.saturating_add(count).min(chunks.size_bytes);
+        let window = self.note_stream(inode.id, offset, end);
         let first = offset / chunks.chunk_bytes();
         let behind = end.div_ceil(chunks.chunk_bytes());
         if let Some(missing) = (first..behind).find(|chunk| !chunks.has(*chunk)) {
@@ -138,8 +142,16 @@ impl Shard {
     }
 
     /// That a run of chunks is wanted; the error that it has met, or that it has come in vain.
-    fn want_chunks(&mut self, inode: &Inode, chunks: &Chunks, run: Run) -> Outcome<Fault> {
+    pub(crate) fn want_chunks(
+        &mut self,
+        inode: &Inode,
+        chunks: &Chunks,
+        run: Run,
+    ) -> Outcome<Fault> {
         let missing = run.first;
+        if self.tier.filling.covers(inode.id, missing) {
+            return Ok(Fault::Busy);
+        }
         let mut came = 0;
         for (wanted, result) in &self.run.outside.done {
             let Wanted::Chunks(file, _, Run { first, end, .. }) = wanted else { continue };
@@ -157,7 +169,9 @@ impl Shard {
         // What others are having fetched is not fetched twice: it is waited for when it is missing.
         let is_taken = |chunk: &u64| {
             let under_way = self.fetch_of(inode.id, &at, *chunk);
-            chunks.has(*chunk) || *chunk > missing && under_way.is_some_and(|(_, has_it)| has_it)
+            chunks.has(*chunk)
+                || self.tier.filling.covers(inode.id, *chunk)
+                || *chunk > missing && under_way.is_some_and(|(_, has_it)| has_it)
         };
         let end = (missing..end).find(is_taken).unwrap_or(end);
         let wanted = Wanted::Chunks(inode.id, at, Run { end, ..run });
@@ -167,7 +181,7 @@ impl Shard {
     /// How far ahead of a read chunks are fetched: twice as far as before, if it goes on where the
     /// last one of the file has ended, and else not at all.
     fn note_stream(&mut self, file: FileId, offset: u64, end: u64) -> u64 {
-        let streams = &mut self.tier.streams;
+        let streams = &mut self.tier.filling.streams;
         if !self.run.outside.is_empty() {
             return streams.get(&file).map_or(0, |stream| stream.window);
         }
@@ -224,7 +238,7 @@ impl Shard {
         let wanted = Wanted::Chunks(file, at.clone(), run);
         let mut item = Item::new(Work::Wanted(wanted), self.elapsed_ms());
         item.object = Some(ObjectId { file, generation: located.inode.generation });
-        item.makes_object = chunks.is_empty();
+        item.makes_object = chunks.is_empty() && object_of(&located.inode).is_none();
         Ok(Some(self.tier.begin(item)))
     }
 
@@ -243,13 +257,16 @@ impl Shard {
             if under_way >= TIER_AHEAD_ITEMS_MAX {
                 break;
             }
-            if chunks.has(chunk) || self.fetch_of(file, at, chunk).is_some() {
+            let is_taken = |other: &u64| {
+                chunks.has(*other)
+                    || self.tier.filling.covers(file, *other)
+                    || self.fetch_of(file, at, *other).is_some()
+            };
+            if is_taken(&chunk) {
                 chunk += 1;
                 continue;
             }
             let most = upto.min(chunk + length);
-            let is_taken =
-                |other: &u64| chunks.has(*other) || self.fetch_of(file, at, *other).is_some();
             let end = (chunk..most).find(is_taken).unwrap_or(most);
             match self.begin_chunks(file, at, Run { first: chunk, end, ahead: 0 }) {
                 Ok(Some(number)) => {
@@ -289,6 +306,9 @@ impl Shard {
         told: Ending,
     ) -> Outcome<End> {
         let object = item.object.ok_or(Errno::EIO)?;
+        if item.holder.is_some() {
+            self.tier.filling.earlier.remove(&object);
+        }
         let located = self.load_cached(file, at);
         let chunks = match &located {
             Ok(located) if is_by_chunks(&located.inode) => {
@@ -303,6 +323,7 @@ impl Shard {
             self.remove_dropped(object)?;
             return Ok(nothing);
         };
+        let is_written = object_of(&located.inode).is_some();
         let seen = match told {
             Ending::Done { seen, .. } => seen,
             Ending::Conflict { .. } => return Err(Errno::EPROTO.into()),
@@ -313,12 +334,22 @@ impl Shard {
                     // Nobody knows whether there is one.
                     self.drop_chunks(&located.inode)?;
                 }
-                return if moved { Ok(nothing) } else { Err(errno.into()) };
+                return match errno {
+                    _ if moved => Ok(nothing),
+                    Errno::ENOENT | Errno::ENOTDIR if is_written => Err(Errno::ESTALE.into()),
+                    _ => Err(errno.into()),
+                };
             }
         };
         if !seen.same {
             let at = self.place_at_origin(&located.inode)?;
-            if !self.tier.is_busy(&at) {
+            let is_busy = self.tier.is_busy(&at);
+            let master = master_of(&located.inode)?;
+            if is_written && !is_busy && !is_as_known(&located.inode, &master, &seen.attr) {
+                // What was not fetched of what was written to is nowhere any more.
+                return Err(Errno::ESTALE.into());
+            }
+            if !is_busy {
                 let entry = Entry { attr: &seen.attr, target: b"", at_ms: seen.at_ms };
                 self.seen_again(&at, (file, FileKind::Regular), entry)?;
             }
@@ -333,30 +364,20 @@ impl Shard {
             counts.fetches += 1;
             counts.fetched_bytes += bytes.saturating_sub(before.0);
         });
-        self.counters.settled_bytes += space_of(&chunks).saturating_sub(before.1);
+        let space = space_of(&chunks).saturating_sub(before.1);
+        if is_written {
+            self.take_space(&mut located.inode, object, space)?;
+        } else {
+            self.counters.settled_bytes += space;
+        }
         self.count_cached(chunks.source, before.0, bytes);
         self.saw(&mut located.inode, seen.at_ms);
-        let key = key::chunks(file, object.generation);
-        if chunks.is_whole() {
-            self.store.delete(&key)?;
-            self.count_cached(chunks.source, bytes, 0);
-            let inode = &mut located.inode;
-            inode.content = Content::Object(object.generation);
-            inode.blocks = inode.size_bytes.next_multiple_of(PAGE_BYTES) / BLOCK_BYTES;
-            let origin =
-                inode.origin.map(|origin| mayfly_meta::record::Origin { resident: true, ..origin });
-            self.set_origin(inode, origin);
-            self.files.opens.mark_object(file);
-            self.files.opens.content_changes(file);
-            self.tier.streams.remove(&file);
-        } else {
-            self.store.put(&key, &chunks.encode())?;
-        }
+        self.keep_chunks(&mut located, &chunks)?;
         self.save(&located)?;
         Ok(End::Seen(seen))
     }
 
-    fn count_cached(&mut self, source: u32, before: u64, after: u64) {
+    pub(crate) fn count_cached(&mut self, source: u32, before: u64, after: u64) {
         if let Some(source) = self.tier.sources.get_mut(source as usize) {
             source.cached_bytes = (source.cached_bytes + after).saturating_sub(before);
         }
@@ -370,6 +391,11 @@ impl Shard {
         let Some(chunks) = self.chunks_of(inode)? else { return Ok(()) };
         let object = ObjectId { file: inode.id, generation: inode.generation };
         self.store.delete(&key::chunks(object.file, object.generation))?;
+        if object_of(inode).is_some() {
+            // It goes as any other file's, or gets other bytes.
+            self.count_cached(chunks.source, chunks.bytes_here(), 0);
+            return Ok(());
+        }
         self.store.put(&key::doomed(object.file, object.generation), &[1])?;
         self.counters.objects = self.counters.objects.saturating_sub(1);
         self.counters.settled_bytes = self.counters.settled_bytes.saturating_sub(space_of(&chunks));
@@ -400,7 +426,13 @@ impl Shard {
         for (of, chunks) in found {
             let ((file, generation), chunks) = (of.ok_or(Errno::EIO)?, chunks?);
             self.count_cached(chunks.source, 0, chunks.bytes_here());
-            if chunks.is_empty() {
+            self.tier.filling.earlier.insert(ObjectId { file, generation });
+            let birth = self.tier.dirty.get(&file).cloned();
+            let is_written = match birth {
+                Some(birth) => object_of(&self.load_birth(file, &birth)?.inode).is_some(),
+                None => false,
+            };
+            if chunks.is_empty() && !is_written {
                 self.store.delete(&key::chunks(file, generation))?;
                 self.store.put(&key::doomed(file, generation), &[1])?;
                 self.counters.objects = self.counters.objects.saturating_sub(1);

@@ -7,13 +7,15 @@
 //! or may have mapped, and nothing that is being fetched or flushed. When that is not enough, dirty
 //! files are flushed, so that they can go next, and who needs their space waits for that.
 
+use std::collections::VecDeque;
+
 use mayfly_meta::{
     Scan, key,
-    record::{Content, Dentry, Inode, Origin},
+    record::{BirthKey, Content, Dentry, Inode, Origin},
 };
 use mayfly_types::{
     FileId, FileKind,
-    limits::{TIER_FLUSHES_MAX, TIER_RESERVE_SHARE},
+    limits::{TIER_DUE_SCAN_MAX, TIER_FLUSHES_MAX, TIER_RESERVE_SHARE},
 };
 use mayfly_wire::{GRANT_WRITE, Request};
 
@@ -213,7 +215,22 @@ impl Shard {
         {
             return;
         }
-        let todo = self.tier.dirty.keys().copied().take(TIER_FLUSHES_MAX).collect();
+        let dirty: Vec<(FileId, BirthKey)> = self
+            .tier
+            .dirty
+            .iter()
+            .map(|(id, birth)| (*id, birth.clone()))
+            .take(TIER_DUE_SCAN_MAX)
+            .collect();
+        // What lacks some of its bytes would take more space before it can go.
+        let is_whole = |(id, birth): &(FileId, BirthKey)| {
+            self.load_birth(*id, birth).is_ok_and(|located| !is_absent(&located.inode))
+        };
+        let whole = dirty.into_iter().filter(is_whole);
+        let todo: VecDeque<FileId> = whole.map(|of| of.0).take(TIER_FLUSHES_MAX).collect();
+        if todo.is_empty() {
+            return;
+        }
         self.add_flush(Flush { todo, ..Flush::default() });
     }
 }

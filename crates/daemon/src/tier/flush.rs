@@ -19,7 +19,7 @@ use crate::{
     fault::{Fault, Outcome},
     shard::Shard,
     tier::{
-        gates::master_of,
+        gates::{is_absent, master_of},
         items::{End, Ending},
         state::{
             item::{Item, Work},
@@ -40,6 +40,10 @@ impl Shard {
         let located = self.load_birth(file, &birth)?;
         if !located.inode.origin.is_some_and(|origin| origin.dirty) {
             self.forget_dirty(file)?;
+            return Ok(None);
+        }
+        if is_absent(&located.inode) {
+            // Who wants it flushed has all of it fetched before.
             return Ok(None);
         }
         let at = self.place_at_origin(&located.inode)?;
@@ -126,6 +130,13 @@ impl Shard {
     /// An item ended that somebody may have wanted flushed.
     pub(crate) fn flush_ended(&mut self, number: u64, result: &Result<End, Errno>) {
         for flush in &mut self.tier.flushes {
+            if let Some(at) = flush.fetching.iter().position(|(item, _)| *item == number) {
+                let (_, file) = flush.fetching.swap_remove(at);
+                match result {
+                    Ok(_) => flush.todo.push_front(file),
+                    Err(_) => flush.failed += 1,
+                }
+            }
             let Some(at) = flush.items.iter().position(|item| *item == number) else { continue };
             flush.items.swap_remove(at);
             match result {
@@ -174,9 +185,27 @@ impl Shard {
                 continue;
             }
             while let Some(flush) = self.tier.flushes.get_mut(at)
-                && flush.items.len() < TIER_FLUSHES_MAX
+                && flush.items.len() + flush.fetching.len() < TIER_FLUSHES_MAX
                 && let Some(file) = flush.todo.pop_front()
             {
+                let rest = self.fetch_rest(file);
+                let Some(flush) = self.tier.flushes.get_mut(at) else { break };
+                match rest {
+                    Ok(None) => {}
+                    Ok(Some(number)) => {
+                        flush.fetching.push((number, file));
+                        continue;
+                    }
+                    Err(Fault::Busy) => {
+                        // It goes on when what is written just now is there.
+                        flush.todo.push_back(file);
+                        break;
+                    }
+                    Err(_) => {
+                        flush.failed += 1;
+                        continue;
+                    }
+                }
                 let last = flush.last;
                 let begun = self.begin_flush(file, last);
                 let held_up = begun.is_err() && self.is_held_up(file);
@@ -190,7 +219,10 @@ impl Shard {
             }
         }
         let done = |flush: &mut Flush| {
-            flush.items.is_empty() && flush.todo.is_empty() && flush.upto.is_none()
+            flush.items.is_empty()
+                && flush.fetching.is_empty()
+                && flush.todo.is_empty()
+                && flush.upto.is_none()
         };
         let over: Vec<_> = self.tier.flushes.extract_if(.., done).collect();
         for flush in over {

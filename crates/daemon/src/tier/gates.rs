@@ -40,7 +40,12 @@ pub(crate) fn is_absent(inode: &Inode) -> bool {
 
 /// Whether a file is fetched by chunks.
 pub(crate) fn is_by_chunks(inode: &Inode) -> bool {
-    is_absent(inode) && inode.size_bytes > TIER_WHOLE_BYTES_MAX
+    is_absent(inode) && (inode.size_bytes > TIER_WHOLE_BYTES_MAX || is_partly_here(inode))
+}
+
+/// Whether a file was written to of which not all is here. Its length is then its own.
+pub(crate) fn is_partly_here(inode: &Inode) -> bool {
+    is_absent(inode) && matches!(inode.content, Content::Object(_))
 }
 
 impl Shard {
@@ -192,11 +197,15 @@ impl Shard {
     pub(crate) fn note_dirty_whole(&mut self, located: &mut Located) -> Outcome<()> {
         self.drop_chunks(&located.inode)?;
         let inode = &mut located.inode;
+        let is_dirty_already = is_partly_here(inode);
         if let Some(origin) = inode.origin.filter(|_| is_absent(inode)) {
-            inode.size_bytes = 0;
+            if !is_dirty_already {
+                inode.size_bytes = 0;
+            }
             self.set_origin(&mut located.inode, Some(Origin { resident: true, ..origin }));
         }
-        self.note_dirty(located)
+        self.note_dirty(located)?;
+        if is_dirty_already { self.save(located) } else { Ok(()) }
     }
 
     /// The file is clean, or gone.

@@ -81,9 +81,9 @@ impl Shard {
         self.tier.valid_ms = valid_ms;
         self.node.head.tier.for_ever.store(u32::from(valid_ms.is_none()), Relaxed);
         self.tier.last = u64::from(self.counters().restarts) << 32;
+        self.take_up_dirty()?;
         self.take_up_chunks()?;
         self.take_up_late()?;
-        self.take_up_dirty()?;
         self.take_up_journal()?;
         self.take_up_changes()?;
         self.take_up_conflicts()?;

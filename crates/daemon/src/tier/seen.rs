@@ -78,7 +78,7 @@ fn dress(inode: &mut Inode, attr: &Attr) {
 }
 
 /// Whether the master copy is as it was when it was last seen.
-fn is_as_known(inode: &Inode, master: &Master, attr: &Attr) -> bool {
+pub(crate) fn is_as_known(inode: &Inode, master: &Master, attr: &Attr) -> bool {
     inode.origin.is_some_and(|origin| {
         let sized = inode.kind() != FileKind::Regular || origin.size_bytes == attr.size_bytes;
         sized && origin.mtime == attr.mtime && master.ctime == attr.ctime

@@ -265,8 +265,8 @@ impl Shard {
             return Ok(());
         };
         self.check_writable(&located.inode)?;
-        if set.which & SET_SIZE != 0 && set.size_bytes > 0 {
-            self.bytes_at_hand(&located.inode)?;
+        if set.which & SET_SIZE != 0 {
+            self.chunks_to_cut(&located.inode, set.size_bytes)?;
         }
         let mut which = set.which & (SET_MODE | SET_UID | SET_GID | TIMES);
         if origin.dirty || set.which & SET_SIZE != 0 {
@@ -294,6 +294,7 @@ impl Shard {
         if is_absent(&located.inode) && size_bytes == 0 {
             return self.note_dirty_whole(located);
         }
-        self.note_dirty(located)
+        self.note_dirty(located)?;
+        self.own_chunks(located)
     }
 }

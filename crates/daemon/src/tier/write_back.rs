@@ -39,6 +39,7 @@ impl Shard {
         if inode.links == 0 || !inode.origin.is_some_and(|origin| origin.dirty) {
             return Ok(());
         }
+        self.bytes_at_hand(&inode)?;
         let at = self.place_at_origin(&inode)?;
         self.check_at_rest(id)?;
         Err(Fault::Outside(Box::new(Wanted::Back(id, at))))

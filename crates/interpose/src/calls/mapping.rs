@@ -6,8 +6,10 @@
 //! private mapping of a file without an object, or of one whose file system forbids what is asked
 //! for, is memory filled once; of a file that is leased that is done without a request, where it is
 //! small or little of it is mapped. A shared mapping of a file whose bytes are on another node is
-//! the mount's, where the instance is mounted. Elsewhere one that only reads shows the file as it
-//! was, and can never be written to, and one that writes is ENODEV: it cannot be imitated.
+//! the mount's, where the instance is mounted, and so is one that only reads of a file that is not
+//! all here yet: only what is touched is fetched. Elsewhere all is fetched before it is mapped. Of
+//! a file on another node a mapping that only reads shows the file as it was then, and can never be
+//! written to, and one that writes is ENODEV: it cannot be imitated.
 
 use mayfly_client::OpenFile;
 use mayfly_sys::{
@@ -19,7 +21,7 @@ use mayfly_sys::{
     },
     text::PathText,
 };
-use mayfly_types::FileKind;
+use mayfly_types::{FileKind, limits::INLINE_BYTES_MAX};
 
 use super::serve::{argument, done};
 use crate::{
@@ -45,6 +47,9 @@ const POPULATED_BYTES_MAX: usize = 64 << 10;
 pub(super) unsafe fn map(call: &Call) -> Outcome {
     let flags = argument(call, 3);
     if flags & MAP_ANONYMOUS != 0 {
+        return Outcome::Pass;
+    }
+    if is_absent(call, flags) && give(call) {
         return Outcome::Pass;
     }
     // SAFETY: passed on to the caller.
@@ -83,6 +88,25 @@ pub(super) unsafe fn map_leased(call: &Call) -> Option<Outcome> {
     // SAFETY: passed on to the caller.
     let mapped = unsafe { fill(call, flags) };
     Some(done(mapped.map(|address| address as isize)))
+}
+
+/// A shared mapping of a file whose bytes are not all here, that only reads: one that is too long
+/// for a record has an object otherwise. Code is mapped from an object, so that it can be found.
+/// Who writes to a mapping is seen by others that map the object, and not by the mount.
+fn is_absent(call: &Call, flags: usize) -> bool {
+    if !matches!(flags & MAP_TYPE, MAP_SHARED | MAP_SHARED_VALIDATE)
+        || argument(call, 2) & PROT_EXEC != 0
+        || !handover::is_possible()
+    {
+        return false;
+    }
+    session::require_open(argument(call, 4) as i32).is_ok_and(|(session, open)| {
+        open.kind() == FileKind::Regular
+            && open.readable()
+            && !open.writable()
+            && !session.has_object(open)
+            && session.size(open).is_ok_and(|bytes| bytes > INLINE_BYTES_MAX as u64)
+    })
 }
 
 /// A file whose bytes are not all in one object here is mapped through the mount, if there is one:

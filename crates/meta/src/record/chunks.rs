@@ -1,7 +1,8 @@
 //! Which chunks of a master copy are here, while not all are.
 //!
-//! They are in an object that becomes the file's when it has all of them. Until then this record
-//! names it. The record goes with the object when the master copy changes.
+//! They are in an object that becomes the file's when it has all of them, or when the file is
+//! written to. Until all are here this record names it. The record goes with the object when the
+//! master copy changes. Of a file that was cut only what is before the cut is still wanted.
 
 use mayfly_types::{
     Timestamp,
@@ -12,6 +13,7 @@ use super::small::form;
 use crate::{StoreError, bytes::Put};
 
 const CHUNKS_V1: u8 = 0x94;
+const CHUNK_LOG2_MAX: u8 = 62;
 
 /// See the module.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -20,7 +22,7 @@ pub struct Chunks {
     pub source: u32,
     /// Length of a chunk, as a power of two.
     pub chunk_log2: u8,
-    /// Length of the master copy, bytes.
+    /// Length of the master copy, or as much of it as is still wanted, bytes.
     pub size_bytes: u64,
     /// Its modification time.
     pub mtime: Timestamp,
@@ -35,7 +37,8 @@ impl Chunks {
     #[must_use]
     pub fn none(source: u32, size_bytes: u64, (mtime, ctime): (Timestamp, Timestamp)) -> Chunks {
         let mut chunk_log2 = TIER_CHUNK_BYTES_MIN.trailing_zeros() as u8;
-        while size_bytes.div_ceil(1 << chunk_log2) > TIER_CHUNKS_MAX && chunk_log2 < 62 {
+        while size_bytes.div_ceil(1 << chunk_log2) > TIER_CHUNKS_MAX && chunk_log2 < CHUNK_LOG2_MAX
+        {
             chunk_log2 += 1;
         }
         let mut chunks = Chunks { source, chunk_log2, size_bytes, mtime, ctime, here: Vec::new() };
@@ -86,6 +89,19 @@ impl Chunks {
         self.here.iter().all(|byte| *byte == 0)
     }
 
+    /// Nothing behind this is wanted any more. Chunks keep their length.
+    pub fn cut(&mut self, size_bytes: u64) {
+        if size_bytes >= self.size_bytes {
+            return;
+        }
+        self.size_bytes = size_bytes;
+        let count = self.count();
+        self.here.truncate((count as usize).div_ceil(8));
+        if let Some(last) = self.here.last_mut().filter(|_| !count.is_multiple_of(8)) {
+            *last &= (1 << (count % 8)) - 1;
+        }
+    }
+
     /// Length of a chunk, bytes.
     #[must_use]
     pub fn bytes_of(&self, chunk: u64) -> u64 {
@@ -123,10 +139,12 @@ impl Chunks {
         let size_bytes = from.u64()?;
         let times = (from.time()?, from.time()?);
         let mut chunks = Chunks::none(source, size_bytes, times);
-        if chunks.chunk_log2 != chunk_log2 || chunks.count() > TIER_CHUNKS_MAX {
+        // One that was cut has longer ones.
+        if !(chunks.chunk_log2..=CHUNK_LOG2_MAX).contains(&chunk_log2) {
             return Err(StoreError::Corrupt("chunks of an impossible length"));
         }
-        let count = chunks.here.len();
+        chunks.chunk_log2 = chunk_log2;
+        let count = (chunks.count() as usize).div_ceil(8);
         chunks.here = from.bytes(count)?.to_vec();
         from.finish()?;
         Ok(chunks)
@@ -167,6 +185,26 @@ mod tests {
     }
 
     #[test]
+    fn what_is_behind_a_cut_is_not_wanted_any_more() {
+        let mut some = chunks(20 * TIER_CHUNK_BYTES_MIN);
+        assert!(some.add(3) && some.add(10) && some.add(17));
+        some.cut(30 * TIER_CHUNK_BYTES_MIN);
+        assert_eq!((some.count(), some.bytes_here()), (20, 3 * TIER_CHUNK_BYTES_MIN));
+        some.cut(10 * TIER_CHUNK_BYTES_MIN + 1);
+        assert_eq!((some.count(), some.bytes_here()), (11, TIER_CHUNK_BYTES_MIN + 1));
+        assert!(some.has(10) && !some.has(17) && !some.add(17));
+        assert_eq!(Chunks::decode(&some.encode()).unwrap(), some);
+        some.cut(3 * TIER_CHUNK_BYTES_MIN);
+        assert!(some.is_empty() && !some.is_whole());
+        let mut long = chunks(1 << 40);
+        let chunk_bytes = long.chunk_bytes();
+        assert!(long.add(1) && chunk_bytes > TIER_CHUNK_BYTES_MIN);
+        long.cut(2 * chunk_bytes - 7);
+        assert_eq!((long.chunk_bytes(), long.bytes_of(1)), (chunk_bytes, chunk_bytes - 7));
+        assert_eq!(Chunks::decode(&long.encode()).unwrap(), long);
+    }
+
+    #[test]
     fn it_comes_back_as_it_was_and_other_bytes_are_refused() {
         let mut some = chunks(20 * TIER_CHUNK_BYTES_MIN);
         some.add(17);
@@ -174,7 +212,7 @@ mod tests {
         assert_eq!(record.len(), 1 + 4 + 1 + 8 + 12 + 12 + 3);
         assert_eq!(Chunks::decode(&record).unwrap(), some);
         let mut other = record.clone();
-        other[5] += 1;
+        other[5] -= 1;
         for bad in [&record[..record.len() - 1], &[], &[&record[..], &[0]].concat(), &other] {
             assert!(Chunks::decode(bad).is_err());
         }

@@ -46,6 +46,12 @@ pub(crate) fn check_grant(open: &Open, grant: &Grant) -> Outcome<()> {
     Ok(())
 }
 
+/// Whether the object itself is wanted, to be mapped or started: then all bytes have to be in it.
+/// Who only writes far away wants one, too, but is served without.
+pub(crate) fn needs_object(grant: &Grant) -> bool {
+    grant.want & (GRANT_READ | GRANT_OBJECT) == GRANT_READ | GRANT_OBJECT
+}
+
 /// As much of `bytes` as fits below the longest file.
 pub(crate) fn fitting(start: u64, bytes: &[u8]) -> Outcome<&[u8]> {
     if start > i64::MAX as u64 {

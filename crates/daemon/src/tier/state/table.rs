@@ -44,6 +44,8 @@ pub(crate) struct Flush {
     pub(crate) upto: Option<u64>,
     /// The items that are being done for it.
     pub(crate) items: Vec<u64>,
+    /// Items that fetch what is not here of files, which are flushed then.
+    pub(crate) fetching: Vec<(u64, FileId)>,
     pub(crate) flushed: u64,
     pub(crate) failed: u64,
     pub(crate) conflicts: u64,
@@ -59,6 +61,35 @@ pub(crate) struct Stream {
     pub(crate) next: u64,
     /// How many chunks are fetched ahead.
     pub(crate) window: u64,
+}
+
+/// Chunks that a change covers as a whole: nobody needs what is outside, and it is not fetched.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Cover {
+    /// Whose change that is.
+    pub(crate) caller: Caller,
+    pub(crate) first: u64,
+    /// Not this one any more.
+    pub(crate) end: u64,
+}
+
+/// Files of which chunks are here.
+#[derive(Debug, Default)]
+pub(crate) struct Filling {
+    pub(crate) streams: HashMap<FileId, Stream>,
+    /// Changes that are under way. What they cover is here when they are done.
+    pub(crate) covers: HashMap<FileId, Vec<Cover>>,
+    /// Objects that the keeper may be writing chunks to for an earlier daemon. It does what this
+    /// one gives of such an object after that.
+    pub(crate) earlier: HashSet<ObjectId>,
+}
+
+impl Filling {
+    /// Whether the chunk is being covered.
+    pub(crate) fn covers(&self, file: FileId, chunk: u64) -> bool {
+        let covers = self.covers.get(&file).into_iter().flatten();
+        covers.into_iter().any(|cover| (cover.first..cover.end).contains(&chunk))
+    }
 }
 
 /// Which files stay here and which go back, as people have chosen, and what is known for that.
@@ -120,7 +151,7 @@ pub(crate) struct Table {
     pub(crate) looks: HashMap<FileId, u64>,
     /// Items that fetch chunks, by file.
     pub(crate) chunk_items: HashMap<FileId, Vec<u64>>,
-    pub(crate) streams: HashMap<FileId, Stream>,
+    pub(crate) filling: Filling,
     pub(crate) directories: HashMap<FileId, Known>,
     /// When files were last seen, milliseconds.
     pub(crate) files: HashMap<FileId, u64>,
