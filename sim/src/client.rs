@@ -40,6 +40,7 @@ const O_RDWR: u32 = 2;
 const O_CREAT: u32 = 0o100;
 const O_EXCL: u32 = 0o200;
 const O_TRUNC: u32 = 0o1000;
+const O_APPEND: u32 = 0o2000;
 const O_DIRECTORY: u32 = 0o200_000;
 /// A page of a listing, bytes: a few entries.
 const PAGE_BYTES: u32 = 300;
@@ -528,7 +529,7 @@ impl Client {
             What::Looked(expected) => {
                 let attr = decode(body);
                 expected.check(common, &attr);
-                self.replace_entry(node, common, (&expected.path, &attr));
+                self.write_entry(node, common, (&expected.path, &attr));
                 None
             }
             What::Add { directory, name } => {

@@ -147,6 +147,12 @@ fn content_that_was_submitted_for_a_file_that_is_there_and_is_lost_is_found() {
 }
 
 #[test]
+fn what_was_submitted_to_be_added_to_a_file_and_is_lost_is_found() {
+    let wrong = found_in_entries(Planted::AddedContentLost);
+    assert!(wrong.contains("length of"), "{wrong}");
+}
+
+#[test]
 fn a_name_that_stays_though_it_was_submitted_to_move_is_found() {
     found_in_entries(Planted::MovedNameStays);
 }

@@ -538,6 +538,8 @@ if __name__ == '__main__':
     sys.dont_write_bytecode = True
     from changed import absent, attributes, copied, linked, looked, owners, replaced, symlinks
     from outgrown import outgrown, outgrown_at_limits, outgrown_by_threads
+    from appended import appended, appended_by_several, appender_killed, locked, onto_itself
+    from appended import programs, unwritten
     from overwritten import copied_over, overwriter_killed, overwritten, overwritten_by_several
     from trees import forest, trees
 
@@ -560,6 +562,13 @@ if __name__ == '__main__':
         overwritten_by_several,
         copied_over,
         overwriter_killed,
+        appended,
+        appended_by_several,
+        appender_killed,
+        locked,
+        onto_itself,
+        programs,
+        unwritten,
         used,
         ways,
         times,

@@ -56,10 +56,12 @@ mod directories;
 mod entries;
 mod memo;
 mod objects;
+mod to_ask;
 
 use directories::ABOUT_DIRECTORIES;
 use memo::{Content, Memo, Seen};
 use objects::LeasedObjects;
+use to_ask::ToAsk;
 
 /// Flags of an open that can be done here. A description that may write writes by one of the
 /// daemon's own.
@@ -73,10 +75,12 @@ const TRIES: usize = 3;
 const SPINS: usize = 1000;
 
 /// The descriptions that are leased to this process, and where it found their files.
+#[derive(Default)]
 pub(crate) struct LeasedFiles {
     leases: Option<&'static SessionLeases>,
     memos: [Memo; FILE_LEASES_MAX],
     objects: LeasedObjects,
+    to_ask: ToAsk,
 }
 
 /// The records, at a moment when nothing was submitted that is not in them, but what was not there.
@@ -167,7 +171,7 @@ impl Leased {
 impl LeasedFiles {
     /// Nothing is leased.
     pub(crate) fn none() -> LeasedFiles {
-        LeasedFiles { leases: None, memos: Default::default(), objects: LeasedObjects::default() }
+        LeasedFiles::default()
     }
 
     /// The leases that the daemon shows in `leases`.
@@ -187,6 +191,9 @@ impl<T: Transport, D: Descriptors> Client<T, D> {
         }
         let may_write = flags & O_RDWR != 0;
         if flags & !PLAIN != 0 || walk.flags & !WALK_FOLLOW != 0 || may_write && self.is_watched() {
+            return None;
+        }
+        if may_write && self.leased_files.to_ask.is_due() {
             return None;
         }
         let began = self.begin(0);
@@ -515,6 +522,9 @@ impl<T: Transport, D: Descriptors> Client<T, D> {
             }
             if !is_leased(state) {
                 return Ok(());
+            }
+            if entry.flags.load(Relaxed) & O_RDWR != 0 {
+                self.leased_files.to_ask.written();
             }
             if let Some(leases) = self.leased_files.leases
                 && let Some(place) = leases.place_of(reference.index)

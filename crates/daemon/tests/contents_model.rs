@@ -1,4 +1,4 @@
-//! Contents that are replaced without asking are as if everybody had asked.
+//! Contents that are changed without asking are as if everybody had asked.
 #![allow(clippy::unwrap_used, reason = "a failing helper is a failing test")]
 
 mod support;
@@ -15,8 +15,8 @@ use proptest::prelude::*;
 use support::{
     Node, O_RDWR, SESSION, set,
     submitting::{
-        O_TRUNC, OTHER, THIRD, add_as, bytes_beside, change_as, make_file_as, node_on_disk,
-        replace_as, ring_at, warm_as,
+        O_APPEND, O_TRUNC, OTHER, THIRD, add_as, bytes_beside, change_as, cut_as, cut_open_as,
+        make_file_as, node_on_disk, open_to_write_as, put_as, read_own_as, ring_at, warm_as,
     },
     walk,
 };
@@ -31,14 +31,22 @@ enum Deed {
     Replace,
     /// Opens it for writing.
     Open,
+    /// Opens it for writing at its end.
+    OpenAtEnd,
     /// Writes so many bytes by the description, where the last write ended.
     Go(usize),
-    /// Writes so many bytes at the end.
+    /// Writes so many bytes there at that offset.
+    Put(usize, usize),
+    /// Writes so many bytes at the end, by asking.
     Append(usize),
+    /// Sets the length by the description.
+    CutOpen(u64),
     /// Closes the description.
     Close,
     /// Sets the length, by the path.
     Cut(u64),
+    /// The same by asking.
+    AskToCut(u64),
     /// Changes the mode, by the path.
     Mode,
     /// Has an object made of it, by a description for reading.
@@ -49,13 +57,17 @@ enum Deed {
 
 fn deed() -> impl Strategy<Value = Deed> {
     prop_oneof![
-        12 => Just(Deed::Replace),
-        3 => Just(Deed::Open),
+        8 => Just(Deed::Replace),
+        6 => Just(Deed::Open),
+        8 => Just(Deed::OpenAtEnd),
         10 => (1..200_usize).prop_map(Deed::Go),
         1 => Just(Deed::Go(3000)),
+        4 => (0..600_usize, 1..200_usize).prop_map(|(at, count)| Deed::Put(at, count)),
         2 => (1..200_usize).prop_map(Deed::Append),
-        14 => Just(Deed::Close),
-        1 => (0..5000_u64).prop_map(Deed::Cut),
+        2 => (0..600_u64).prop_map(Deed::CutOpen),
+        16 => Just(Deed::Close),
+        2 => (0..600_u64).prop_map(Deed::Cut),
+        1 => (0..5000_u64).prop_map(Deed::AskToCut),
         2 => Just(Deed::Mode),
         1 => Just(Deed::Object),
         3 => Just(Deed::Read),
@@ -67,6 +79,8 @@ fn deed() -> impl Strategy<Value = Deed> {
 struct Held {
     open: OpenRef,
     at: u64,
+    /// What is written goes to the end.
+    appends: bool,
 }
 
 struct Play {
@@ -77,8 +91,8 @@ struct Play {
     held: [[Option<Held>; FILES]; 3],
     /// Bytes that were written so far.
     written: u8,
-    /// What was replaced without asking.
-    unasked: u32,
+    /// How often a file was opened without asking, and how often one was cut.
+    unasked: [u32; 2],
 }
 
 const SESSIONS: [SessionId; 3] = [SESSION, OTHER, THIRD];
@@ -97,7 +111,7 @@ impl Play {
         warm_as(&mut node, SESSION, "d");
         warm_as(&mut node, OTHER, "d");
         let (contents, held) = (<_>::default(), <_>::default());
-        Play { node, ids, contents, held, written: 0, unasked: 0 }
+        Play { node, ids, contents, held, written: 0, unasked: [0; 2] }
     }
 
     fn bytes(&mut self, count: usize) -> Vec<u8> {
@@ -110,6 +124,40 @@ impl Play {
         let path = path_of(file);
         let request = Open { walk: walk(&path, 0), flags, mode: 0, uid: 0, gid: 0 };
         self.node.ask_as(session, &request, |reply: OpenReply<'_>| reply.opened.open).unwrap()
+    }
+
+    fn open_to_write(&mut self, who: usize, file: usize, flags: u32) {
+        let (session, path) = (SESSIONS[who], path_of(file));
+        let unasked = open_to_write_as(&self.node, session, &path, flags);
+        self.unasked[0] += u32::from(unasked.is_some());
+        let open = unasked.unwrap_or_else(|| self.open(session, file, flags));
+        if flags & O_TRUNC != 0 {
+            self.contents[file].clear();
+        }
+        self.held[who][file] = Some(Held { open, at: 0, appends: flags & O_APPEND != 0 });
+    }
+
+    /// Writes by a description, without asking where that can be; where the bytes end.
+    fn write_by(&mut self, who: usize, file: usize, held: Held, count: usize) -> u64 {
+        let (session, Held { open, at, appends }) = (SESSIONS[who], held);
+        let (bytes, end) = (self.bytes(count), self.contents[file].len() as u64);
+        let addition = ring_at(&self.node, session).addition(open);
+        let start = addition.map(|addition| addition.start() as u64);
+        let submitted = match start {
+            Some(start) if appends || start == at => add_as(&self.node, session, open, &bytes),
+            _ => !appends && put_as(&self.node, session, open, at as usize, &bytes),
+        };
+        if !submitted {
+            self.write(session, open, if appends { APPEND } else { at }, &bytes);
+        }
+        let at = if appends { end } else { at };
+        self.put(file, at as usize, &bytes);
+        at + count as u64
+    }
+
+    fn cut(&mut self, target: Target<'_>, bytes: u64) {
+        let cut = SetAttr { size_bytes: bytes, ..set() };
+        self.node.set_attr(target, SET_SIZE, cut).unwrap();
     }
 
     fn write(&mut self, session: SessionId, open: OpenRef, offset: u64, bytes: &[u8]) {
@@ -130,24 +178,22 @@ impl Play {
         let (session, path) = (SESSIONS[who], path_of(file));
         let held = self.held[who][file];
         match (deed, held) {
-            (Deed::Replace, None) => {
-                let unasked = replace_as(&self.node, session, &path);
-                self.unasked += u32::from(unasked.is_some());
-                let open = unasked.unwrap_or_else(|| self.open(session, file, O_RDWR | O_TRUNC));
-                self.contents[file].clear();
-                self.held[who][file] = Some(Held { open, at: 0 });
+            (Deed::Replace, None) => self.open_to_write(who, file, O_RDWR | O_TRUNC),
+            (Deed::Open, None) => self.open_to_write(who, file, O_RDWR),
+            (Deed::OpenAtEnd, None) => self.open_to_write(who, file, O_RDWR | O_APPEND),
+            (Deed::Go(count), Some(held)) => {
+                let at = self.write_by(who, file, held, count);
+                self.held[who][file] = Some(Held { at, ..held });
             }
-            (Deed::Open, None) => {
-                let open = self.open(session, file, O_RDWR);
-                self.held[who][file] = Some(Held { open, at: 0 });
+            (Deed::Put(at, count), Some(held)) => {
+                let at = at as u64;
+                self.write_by(who, file, Held { at, ..held }, count);
             }
-            (Deed::Go(count), Some(Held { open, at })) => {
-                let bytes = self.bytes(count);
-                if !add_as(&self.node, session, open, &bytes) {
-                    self.write(session, open, at, &bytes);
+            (Deed::CutOpen(bytes), Some(Held { open, .. })) => {
+                if !cut_open_as(&self.node, session, open, bytes as usize) {
+                    self.cut(Target::Open(open), bytes);
                 }
-                self.put(file, at as usize, &bytes);
-                self.held[who][file] = Some(Held { open, at: at + count as u64 });
+                self.contents[file].resize(bytes as usize, 0);
             }
             (Deed::Append(count), Some(Held { open, .. })) => {
                 let (bytes, end) = (self.bytes(count), self.contents[file].len());
@@ -161,8 +207,15 @@ impl Play {
                 self.held[who][file] = None;
             }
             (Deed::Cut(bytes), _) => {
-                let cut = SetAttr { size_bytes: bytes, ..set() };
-                self.node.set_attr(Target::Path(walk(&path, 0)), SET_SIZE, cut).unwrap();
+                let unasked = cut_as(&self.node, session, &path, bytes as usize);
+                self.unasked[1] += u32::from(unasked);
+                if !unasked {
+                    self.cut(Target::Path(walk(&path, 0)), bytes);
+                }
+                self.contents[file].resize(bytes as usize, 0);
+            }
+            (Deed::AskToCut(bytes), _) => {
+                self.cut(Target::Path(walk(&path, 0)), bytes);
                 self.contents[file].resize(bytes as usize, 0);
             }
             (Deed::Mode, _) => {
@@ -186,8 +239,15 @@ impl Play {
         }
     }
 
-    /// What a process reads by itself is what the file has.
+    /// What a process reads by itself is what the file has, also of what it has submitted.
     fn check_beside(&self) {
+        for (who, file) in (0..9).map(|pair| (pair / 3, pair % 3)) {
+            if let Some(held) = self.held[who][file]
+                && let Some(bytes) = read_own_as(&self.node, SESSIONS[who], held.open)
+            {
+                assert_eq!(bytes, self.contents[file], "read by the ring: {}", path_of(file));
+            }
+        }
         for file in 0..FILES {
             if let Some(bytes) = bytes_beside(&self.node, &path_of(file), self.ids[file]) {
                 assert_eq!(bytes, self.contents[file], "read beside: {}", path_of(file));
@@ -219,7 +279,7 @@ impl Play {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 160, failure_persistence: None, ..<_>::default() })]
 
-    /// Two processes replace contents without asking where they may; a third asks for everything;
+    /// Two processes change contents without asking where they may; a third asks for everything;
     /// the daemon executes what waits when nobody asks, and dies. Everybody reads what was written
     /// last, by asking and beside what waits.
     #[test]
@@ -259,5 +319,35 @@ fn most_of_it_asks_nobody() {
             play.check_beside();
         }
     }
-    assert!(play.unasked > 20, "{} of 60", play.unasked);
+    assert!(play.unasked[0] > 20, "{} of 60", play.unasked[0]);
+}
+
+#[test]
+fn a_file_is_appended_to_in_a_row_without_asking() {
+    let mut play = Play::new();
+    for turn in 0..60 {
+        let last = if turn % 10 == 9 { Deed::Cut(5) } else { Deed::Close };
+        for deed in [Deed::OpenAtEnd, Deed::Go(9), Deed::Go(1), Deed::Close, last] {
+            play.step(0, 0, deed);
+        }
+        if turn % 20 == 13 {
+            play.check_beside();
+            play.step(2, 0, Deed::Read);
+        }
+    }
+    play.step(2, 0, Deed::Read);
+    assert!(play.unasked == [60, 6], "{:?}", play.unasked);
+}
+
+#[test]
+fn a_file_is_written_to_in_its_midst_without_asking() {
+    let mut play = Play::new();
+    for turn in 0..30 {
+        for deed in [Deed::Open, Deed::Put(turn * 7, 50), Deed::Close] {
+            play.step(0, turn % FILES, deed);
+            play.check_beside();
+        }
+    }
+    (0..FILES).for_each(|file| play.step(2, file, Deed::Read));
+    assert!(play.unasked[0] == 30, "{:?}", play.unasked);
 }

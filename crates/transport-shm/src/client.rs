@@ -25,7 +25,7 @@ use mayfly_sys::{
     arch::{Moment, Moments},
     process,
 };
-use mayfly_transport::{Answer, Patience, Pending, Transport};
+use mayfly_transport::{Answer, CopyContent, Patience, Pending, Transport};
 use mayfly_types::{
     Attr, Errno, FileId, OpenRef, Timestamp,
     limits::{LANES, REPLY_BYTES_MAX, REQUEST_BYTES_MAX, SESSIONS_MAX},
@@ -319,9 +319,21 @@ impl Transport for ShmTransport {
     fn submit_replacement(
         &self,
         open: &Open<'_>,
-        may_replace: &mut dyn FnMut(FileId, &[u8]) -> Option<FileId>,
+        copy: &mut CopyContent<'_>,
     ) -> Option<(OpenRef, FileId)> {
-        self.submit_replacement_in_ring(open, may_replace)
+        self.submit_replacement_in_ring(open, copy)
+    }
+
+    fn submit_length(&self, walk: &Walk<'_>, bytes: usize, copy: &mut CopyContent<'_>) -> bool {
+        self.submit_length_in_ring(walk, bytes, copy)
+    }
+
+    fn cut_submitted(&self, open: OpenRef, bytes: usize) -> bool {
+        self.cut_in_ring(open, bytes)
+    }
+
+    fn read_submitted(&self, open: OpenRef, take: &mut dyn FnMut(u32, &[u8])) -> bool {
+        self.read_in_ring(open, take)
     }
 
     fn replaces(&self, file: FileId) -> bool {
@@ -333,7 +345,7 @@ impl Transport for ShmTransport {
         open: OpenRef,
         now: Timestamp,
         attr_of: &mut dyn FnMut(FileId, &[u8]) -> Option<Attr>,
-    ) -> Option<(Attr, usize)> {
+    ) -> Option<(Attr, Option<(usize, Timestamp)>)> {
         self.look_at_replaced_in_ring(open, now, attr_of)
     }
 

@@ -35,7 +35,7 @@ use mayfly_wire::Op;
 /// First word of either region.
 pub const MAGIC: u32 = 0x5346_594d; // "MYFS"
 /// Version of the layout; a client of another version does not attach.
-pub const LAYOUT_VERSION: u32 = 30;
+pub const LAYOUT_VERSION: u32 = 31;
 
 /// The daemon is polling: a request needs no system call.
 pub const DAEMON_AWAKE: u32 = 1;

@@ -41,6 +41,7 @@ use core::sync::atomic::{
     Ordering::{Acquire, Relaxed, Release, SeqCst},
 };
 
+use mayfly_sys::file::{O_ACCMODE, O_RDWR, O_WRONLY};
 use mayfly_types::{
     OpenRef,
     limits::{INLINE_BYTES_MAX, NAME_BYTES_MAX, SYMLINK_BYTES_MAX},
@@ -59,6 +60,7 @@ pub use record::{
 };
 #[cfg(feature = "server")]
 pub use record::{Made, Submitted};
+pub use replacements::Files;
 use state::State;
 
 /// Rings of a node. A session's is the one of its number's remainder, if nobody else has it.
@@ -200,6 +202,16 @@ impl SubmissionRing {
         self.next_of(delegation, 1)
     }
 
+    /// The place of the next record.
+    fn next_place(&self) -> usize {
+        self.count() as usize % RECORDS
+    }
+
+    /// The content of a place, of so many bytes as the longest has.
+    fn content_at(&self, place: usize) -> *mut u8 {
+        self.contents[place].as_ptr().cast::<u8>().cast_mut()
+    }
+
     /// The same where there is room for so many.
     fn next_of(&self, delegation: u32, records: u32) -> Option<(u64, usize)> {
         let seen = self.published.load(Acquire);
@@ -315,7 +327,7 @@ impl SubmissionRing {
             return false;
         }
         let change = (None, Some(NameState::Plain));
-        let place = self.count() as usize % RECORDS;
+        let place = self.next_place();
         let write = |record: &Record| {
             words::write(&self.contents[place], target);
             record.write_symlink(create, target.len());
@@ -384,7 +396,7 @@ impl SubmissionRing {
         // SAFETY: the place has room for the longest content, and `to` for so much; any bytes are
         // a value of it, whoever writes them.
         unsafe {
-            let from = self.contents[place].as_ptr().cast::<u8>();
+            let from = self.content_at(place);
             core::ptr::copy_nonoverlapping(from, to.as_mut_ptr(), bytes);
             to.set_len(bytes);
         }
@@ -492,19 +504,31 @@ impl Addition<'_> {
         self.record().flags.load(Relaxed)
     }
 
+    /// Whether it was opened for writing.
+    #[must_use]
+    pub fn may_write(&self) -> bool {
+        matches!(self.flags() & O_ACCMODE, O_WRONLY | O_RDWR)
+    }
+
     /// Room for `bytes` more, which nobody reads before they are added. One thread at a time.
     #[must_use]
     pub fn room(&self, bytes: usize) -> Option<*mut u8> {
         let end = self.start().checked_add(bytes)?;
-        let content = self.submissions.contents[self.place].as_ptr().cast::<u8>().cast_mut();
+        let content = self.submissions.content_at(self.place);
         (end <= INLINE_BYTES_MAX).then(|| content.wrapping_add(self.start()))
     }
 
     /// The file has `bytes` more, which stand in the room; false when it was executed before that.
     #[must_use]
     pub fn add(self, bytes: usize, cycles: u64) -> bool {
+        let end = self.start() + bytes;
+        self.write(end, cycles)
+    }
+
+    /// The file is written to, and has so many bytes then, all of which stand there.
+    fn write(self, bytes: usize, cycles: u64) -> bool {
         self.record().changed_cycles.store(cycles, Relaxed);
-        self.record().change(self.state, self.state.and_content(self.start() + bytes))
+        self.record().change(self.state, self.state.and_written().and_content(bytes))
     }
 }
 

@@ -42,6 +42,10 @@ pub struct Pending {
     pub at: u64,
 }
 
+/// Says of a name from a directory on which file has it, if that is certain and its bytes are in
+/// its record; and copies all of these, unless there is no room for any: how many.
+pub type CopyContent<'a> = dyn FnMut(FileId, &[u8], &mut [u8]) -> Option<(FileId, usize)> + 'a;
+
 /// Carries requests. An implementation may be used by several threads and inside signal handlers.
 pub trait Transport {
     /// Sends `request`, waits for the reply and hands it to `take` while its bytes are still in
@@ -84,17 +88,33 @@ pub trait Transport {
         None
     }
 
-    /// Submits that the content of a regular file that is there goes, and that it is opened for
-    /// writing: the description that it will have, and the file. Nobody waits for it, and everybody
-    /// sees it. `may_replace` says of a name from a directory on which file has it, if that is
-    /// certain and nobody else may write to it. What is written then is added as to a file that
+    /// Submits that a regular file that is there is opened for writing, with `O_TRUNC` that its
+    /// content goes: the description that it will have, and the file. Nobody waits for it, and
+    /// everybody sees it. What is written then is added as to a file that
     /// [`Transport::submit_create`] has submitted. `None` when it has to be asked for.
     fn submit_replacement(
         &self,
         _open: &Open<'_>,
-        _may_replace: &mut dyn FnMut(FileId, &[u8]) -> Option<FileId>,
+        _copy: &mut CopyContent<'_>,
     ) -> Option<(OpenRef, FileId)> {
         None
+    }
+
+    /// Submits that such a file gets this length, bytes. False when it has to be asked for.
+    fn submit_length(&self, _walk: &Walk<'_>, _bytes: usize, _copy: &mut CopyContent<'_>) -> bool {
+        false
+    }
+
+    /// The same of a file that was submitted a moment ago, and is open for writing.
+    fn cut_submitted(&self, _open: OpenRef, _bytes: usize) -> bool {
+        false
+    }
+
+    /// Has `take` read the content of a file that was submitted a moment ago; it gets the flags of
+    /// the description, too. False when the file has to be read by asking: then what `take` has
+    /// read may not be so.
+    fn read_submitted(&self, _open: OpenRef, _take: &mut dyn FnMut(u32, &[u8])) -> bool {
+        false
     }
 
     /// Whether something waits, or may wait, by which bytes of this file change. Who reads them by
@@ -105,13 +125,14 @@ pub trait Transport {
 
     /// Looks at a file that [`Transport::submit_replacement`] has submitted a moment ago and that
     /// was changed `now`: what it was before, as `attr_of` says of a name from a directory on, and
-    /// how many bytes it has. `None` when it has to be asked for.
+    /// how many bytes it has and since when; none when it was not changed. `None` when it has to be
+    /// asked for.
     fn look_at_replaced(
         &self,
         _open: OpenRef,
         _now: Timestamp,
         _attr_of: &mut dyn FnMut(FileId, &[u8]) -> Option<Attr>,
-    ) -> Option<(Attr, usize)> {
+    ) -> Option<(Attr, Option<(usize, Timestamp)>)> {
         None
     }
 
@@ -133,10 +154,9 @@ pub trait Transport {
         false
     }
 
-    /// Adds `bytes` to a file that [`Transport::submit_create`] has submitted a moment ago, which
-    /// `fill` writes and everybody sees: the length that the file has then. They go to its end,
-    /// which is at `at` unless the description appends. `None` when it is too late for that, and
-    /// the file has to be written.
+    /// Writes `bytes` to a file that was submitted a moment ago, which `fill` writes and everybody
+    /// sees: where they end. They go to `at`, or to the end if the description appends. `None` when
+    /// it is too late for that, and the file has to be written.
     fn submit_content(
         &self,
         _open: OpenRef,

@@ -3,13 +3,16 @@
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 
 use mayfly_sys::arch::Moment;
+use mayfly_transport_shm::layout::NodeRegion;
 use mayfly_transport_shm::submission_ring::{
-    Changed, Changes, Create, Move, MoveKind, Removal, SubmissionRing, ring_of,
+    Changed, Changes, Create, Files, Move, MoveKind, Removal, SubmissionRing, ring_of,
 };
 use mayfly_types::{Attr, FileId, OpenRef};
 use mayfly_wire::{Request, SET_MODE, Stat, Target};
 
-use super::{Client, Common, Expected, O_CREAT, O_EXCL, O_RDWR, O_TRUNC, What, open, unlink, walk};
+use super::{
+    Client, Common, Expected, O_APPEND, O_CREAT, O_EXCL, O_RDWR, O_TRUNC, What, open, unlink, walk,
+};
 use crate::{
     history::{EntryOp, Heard, NameOp, Op},
     node::Node,
@@ -18,6 +21,8 @@ use crate::{
 /// The daemon is woken when so many records wait, or twice as many, and so on. Otherwise it learns
 /// of them when it is asked for something.
 const WAKE_AT: u32 = 4;
+/// To an entry with more bytes nothing is added.
+const GROWS_TO: u64 = 600;
 
 impl Client {
     /// Submits an operation on a name, if it submits, and the directory is delegated to it; false
@@ -187,9 +192,9 @@ impl Client {
         true
     }
 
-    /// Gives an entry content that is there and has had none, without asking. It has one name,
+    /// Writes to an entry that is there and has no bytes or few, without asking. It has one name,
     /// under which it was made, and is this process's alone.
-    pub(super) fn replace_entry(
+    pub(super) fn write_entry(
         &mut self,
         node: &Node,
         common: &mut Common,
@@ -199,32 +204,40 @@ impl Client {
         let is_it =
             |open: &OpenRef| region.opens[open.index as usize].id.load(Relaxed) == attr.id.0;
         // A file that was moved has a record of its own.
-        let may = attr.size_bytes == 0 && attr.links == 1 && !name.ends_with("-moved");
+        let is_small = attr.size_bytes <= GROWS_TO;
+        let may = is_small && attr.links == 1 && !name.ends_with("-moved");
         if !may || self.made.iter().any(is_it) {
             return;
         }
         let Some((ring, delegation, path)) = self.delegated(node, path) else { return };
-        let (flags, moment) = (O_RDWR | O_TRUNC, Moment::default());
-        let create = Create { path, flags, mode: 0, uid: 0, gid: 0, moment };
         let given = (&region.name_tables, delegation);
-        let submitted = ring.submit_replacement(given, &create, |_, _| Some(attr.id));
-        let Some((open, file)) = submitted else { return };
-        region.opens[open.index as usize].id.store(file.0, Relaxed);
-        let bytes = 1 + self.last_entry as usize % 200;
-        // The bytes do not matter.
-        let is_added = ring
-            .addition(open)
-            .filter(|addition| addition.room(bytes).is_some())
-            .is_some_and(|addition| addition.add(bytes, 0));
-        if is_added {
-            self.lengths.insert(name.to_owned(), bytes as u64);
+        let mut length = attr.size_bytes as usize;
+        // A second record follows the first one while that waits.
+        for turn in 0..=self.last_entry % 2 {
+            let how = if length == 0 && turn == 0 { O_TRUNC } else { O_APPEND };
+            let (flags, moment) = (O_RDWR | how, Moment::default());
+            let create = Create { path, flags, mode: 0, uid: 0, gid: 0, moment };
+            let files = &mut Known { region, file: attr.id, bytes: attr.size_bytes as usize };
+            let Some((open, file)) = ring.submit_replacement(given, &create, files) else { break };
+            region.opens[open.index as usize].id.store(file.0, Relaxed);
+            let bytes = 1 + self.last_entry as usize % 200;
+            // The bytes do not matter.
+            let is_added = ring
+                .addition(open)
+                .filter(|addition| addition.room(bytes).is_some())
+                .is_some_and(|addition| addition.add(bytes, 0));
+            if is_added {
+                length += bytes;
+                self.lengths.insert(name.to_owned(), length as u64);
+            }
+            common.submitted += 1;
+            region.head.rings.replacing.fetch_or(1 << ring_of(ring.session.load(Relaxed)), SeqCst);
+            show(node, ring);
+            if self.last_entry.is_multiple_of(3) || !ring.withdraw(open) {
+                self.made.push_back(open);
+                break;
+            }
         }
-        if self.last_entry.is_multiple_of(3) || !ring.withdraw(open) {
-            self.made.push_back(open);
-        }
-        common.submitted += 1;
-        region.head.rings.replacing.fetch_or(1 << ring_of(ring.session.load(Relaxed)), SeqCst);
-        show(node, ring);
     }
 
     /// What is submitted is done.
@@ -233,6 +246,23 @@ impl Client {
         if let Some(event) = event {
             common.hear(event, Heard::Done);
         }
+    }
+}
+
+/// What a process knows of an entry that it has looked at.
+struct Known<'a> {
+    region: &'a NodeRegion,
+    file: FileId,
+    bytes: usize,
+}
+
+impl Files for Known<'_> {
+    fn copy(&mut self, _: FileId, _: &[u8], _: &mut [u8]) -> Option<(FileId, usize)> {
+        Some((self.file, self.bytes))
+    }
+
+    fn promised(&self, open: OpenRef) -> Option<FileId> {
+        Some(FileId(self.region.opens[open.index as usize].id.load(Relaxed)))
     }
 }
 

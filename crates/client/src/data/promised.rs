@@ -6,7 +6,7 @@
 //! written to that.
 
 use mayfly_sys::{
-    file::{self, IoVec, O_CLOEXEC, O_CREAT, O_EXCL, O_NOFOLLOW, O_RDWR},
+    file::{self, IoVec, O_ACCMODE, O_CLOEXEC, O_CREAT, O_EXCL, O_NOFOLLOW, O_RDONLY, O_RDWR},
     process,
     text::PathText,
 };
@@ -21,8 +21,8 @@ use crate::{Client, Descriptors, OpenFile, counted::Transfer, objects::ObjectFil
 const OBJECT_MODE: u32 = 0o700;
 
 impl<T: Transport, D: Descriptors> Client<T, D> {
-    /// Writes at the end of a file that was submitted a moment ago, and moves the offset, without
-    /// waiting for anybody. `None` when the description has to be made and written to.
+    /// Writes to a file that was submitted a moment ago, and moves the offset, without waiting for
+    /// anybody. `None` when the description has to be made and written to.
     ///
     /// # Safety
     /// As [`Client::write`].
@@ -31,12 +31,32 @@ impl<T: Transport, D: Descriptors> Client<T, D> {
         open: OpenFile,
         from: &[IoVec],
     ) -> Option<Result<usize, Errno>> {
+        let position = offset::hold(open).ok()?;
+        // SAFETY: passed on to the caller.
+        let (end, count) = match unsafe { self.submit_content_at(open, position.get(), from) }? {
+            Ok(done) => done,
+            Err(errno) => return Some(Err(errno)),
+        };
+        position.set(end);
+        Some(Ok(count))
+    }
+
+    /// The same at `offset`, or at the end if the description appends: where the bytes end, and how
+    /// many they are.
+    ///
+    /// # Safety
+    /// As [`Client::write`].
+    pub unsafe fn submit_content_at(
+        &self,
+        open: OpenFile,
+        offset: u64,
+        from: &[IoVec],
+    ) -> Option<Result<(u64, usize), Errno>> {
         let pieces = Pieces::new(from).ok()?;
         let bytes = pieces.left();
         if bytes == 0 || bytes > INLINE_BYTES_MAX {
             return None;
         }
-        let position = offset::hold(open).ok()?;
         if process::limit(process::RLIMIT_FSIZE).soft < INLINE_BYTES_MAX as u64 {
             return None;
         }
@@ -46,20 +66,65 @@ impl<T: Transport, D: Descriptors> Client<T, D> {
             let count = unsafe { pieces.gather(to) }?;
             if count == bytes { Ok(count) } else { Err(Errno::EFAULT) }
         };
-        let added =
-            self.transport.submit_content(open.reference, position.get(), bytes, &mut fill)?;
+        let added = self.transport.submit_content(open.reference, offset, bytes, &mut fill)?;
         let (kind, way, reference) = (Kind::Write, Way::Unawaited, open.reference);
         if added == Err(Errno::EFAULT) {
             // The bytes that can be read are written in another way.
             return None;
         }
-        let offset = position.get();
-        let done = added.map(|end| {
-            position.set(end);
-            bytes
+        let offset = added.map_or(offset, |end| end.saturating_sub(bytes as u64));
+        self.transferred(Transfer { kind, way, reference, offset, began }, &added.map(|_| bytes));
+        Some(added.map(|end| (end, bytes)))
+    }
+
+    /// Reads from a file that was submitted a moment ago, without waiting for anybody: at `offset`,
+    /// or at the file offset, which moves. `None` when the description has to be made and read.
+    ///
+    /// # Safety
+    /// As [`Client::read`].
+    pub unsafe fn read_submitted(
+        &self,
+        open: OpenFile,
+        offset: Option<u64>,
+        to: &[IoVec],
+    ) -> Option<Result<usize, Errno>> {
+        let position = match offset {
+            Some(_) => None,
+            None => Some(offset::hold(open).ok()?),
+        };
+        let from = offset.or(position.as_ref().map(|position| position.get()))?;
+        let mut pieces = Pieces::new(to).ok()?;
+        let (reference, began) = (open.reference, self.begin(pieces.left()));
+        let mut done = None;
+        let is_read = self.transport.read_submitted(reference, &mut |flags, content| {
+            let may_read = matches!(flags & O_ACCMODE, O_RDONLY | O_RDWR);
+            let start = usize::try_from(from).unwrap_or(usize::MAX).min(content.len());
+            let left = content.get(start..).unwrap_or_default();
+            // SAFETY: passed on to the caller.
+            done = may_read.then(|| unsafe { pieces.scatter(left) });
         });
-        self.transferred(Transfer { kind, way, reference, offset, began }, &done);
+        let done = done.filter(|_| is_read)?;
+        if let (Some(position), Ok(count)) = (position, done) {
+            position.set(from + count as u64);
+        }
+        let (kind, way) = (Kind::Read, Way::Itself);
+        self.transferred(Transfer { kind, way, reference, offset: from, began }, &done);
         Some(done)
+    }
+
+    /// The flags with which a file was opened that was submitted a moment ago.
+    #[must_use]
+    pub fn promised_flags(&self, open: OpenFile) -> Option<u32> {
+        let mut opened = 0;
+        let take = &mut |flags, _: &[u8]| opened = flags;
+        self.transport.read_submitted(open.reference, take).then_some(opened)
+    }
+
+    /// The length of a file that was submitted a moment ago.
+    pub(crate) fn submitted_size(&self, open: OpenFile) -> Option<u64> {
+        let mut size = 0;
+        let take = &mut |_, content: &[u8]| size = content.len() as u64;
+        self.transport.read_submitted(open.reference, take).then_some(size)
     }
 
     /// The same by an object that this process makes for the file, or has made. Its umask must not

@@ -27,6 +27,7 @@ impl<T: Transport, D: Descriptors> Client<T, D> {
         let from = match whence {
             SEEK_SET => 0,
             SEEK_CUR => position.get(),
+            SEEK_END => self.submitted_size(open)?,
             _ => return None,
         };
         Some(offset::sum(from, distance).inspect(|to| position.set(*to)))

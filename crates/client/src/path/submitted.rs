@@ -28,11 +28,14 @@ const TIMES: u32 = SET_ATIME | SET_ATIME_NOW | SET_MTIME | SET_MTIME_NOW;
 
 impl<T: Transport, D: Descriptors> Client<T, D> {
     /// Changes attributes without waiting for it, where that cannot fail: of a regular file that
-    /// this process may change by submitting, or of one that it is writing. False when it is to be
-    /// asked for.
+    /// this process may change by submitting, or of one that it is writing; the length alone, or
+    /// others. False when it is to be asked for.
     #[must_use]
     pub fn submit_attributes(&self, target: Target<'_>, to: &Attributes) -> bool {
         let Attributes { which, mode, uid, gid, size_bytes, atime, mtime } = *to;
+        if which == SET_SIZE {
+            return self.submit_length(target, size_bytes);
+        }
         // Who watches is told of the file by its identity.
         if which & SET_SIZE != 0 || self.is_watched() {
             return false;

@@ -53,7 +53,7 @@ impl Shard {
         if wish.end > FILE_BYTES_MAX {
             return Err(Errno::EFBIG.into());
         }
-        let mut located = self.load_open(open.id)?;
+        let mut located = self.load_to_change(open.id)?;
         // What only takes space needs no bytes.
         let range = if wish.zeroes() { (wish.start, wish.end) } else { (0, 0) };
         self.range_to_change(&located.inode, range)?;

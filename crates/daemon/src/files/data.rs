@@ -113,7 +113,7 @@ impl Shard {
         if !open.may_write() {
             return Err(Errno::EBADF.into());
         }
-        let mut located = self.load_open(open.id)?;
+        let mut located = self.load_to_change(open.id)?;
         self.range_to_change(&located.inode, range_of(write))?;
         if located.inode.layout.striped {
             return self.write_striped(caller, &located, write, to);
@@ -481,7 +481,7 @@ impl Shard {
     ) -> Outcome<Served> {
         let open = self.files.opens.get(grant.open)?;
         check_grant(&open, grant)?;
-        let mut located = self.load_to_grant(open.id)?;
+        let mut located = self.load_to_change(open.id)?;
         if is_by_chunks(&located.inode) && !needs_object(grant) {
             // It is read and written by requests until all of it is here.
             return self.grant_nothing(open.id, to);

@@ -106,7 +106,7 @@ impl Shard {
                 if self.objects.may_wait() {
                     return Err(Fault::Prepare(Preparation::Move(moved)));
                 }
-                (moved.object, self.make_here(&moved)?)
+                (moved.object, self.make_here(&moved, located)?)
             }
         };
         let inode = &mut located.inode;
@@ -124,10 +124,13 @@ impl Shard {
 
     /// Makes an object on the spot. Its mark is committed first, as where somebody else makes it:
     /// who is killed before the record is committed leaves no object that nobody knows.
-    fn make_here(&mut self, moved: &Moved) -> Outcome<ObjectAttr> {
+    fn make_here(&mut self, moved: &Moved, located: &Located) -> Outcome<ObjectAttr> {
         let mark = key::doomed(moved.object.file, moved.object.generation);
         self.store.put(&mark, &[1])?;
-        self.commit_before_making()?;
+        let reserved = self.take_reserved_content(located);
+        let committed = self.commit_before_making();
+        self.leases.delegations.settled.extend(reserved);
+        committed?;
         match moved.make(&*self.objects) {
             Ok(attr) => {
                 self.store.delete(&mark)?;

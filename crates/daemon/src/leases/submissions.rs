@@ -300,8 +300,8 @@ impl Shard {
                 self.execute_file_record(new, place, (submissions, at), ring, present)?;
                 Ok(Some(NameState::Plain))
             }
-            Submitted::Replacement { open, bytes, which, seen } => {
-                let new = NewContent { record, open, bytes, which, seen };
+            Submitted::Replacement { open, written, bytes, which, seen } => {
+                let new = NewContent { record, open, written, bytes, which, seen };
                 self.replace_submitted(&new, place, (submissions, at), ring, present)?;
                 Ok(Some(NameState::Plain))
             }

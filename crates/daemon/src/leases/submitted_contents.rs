@@ -1,17 +1,22 @@
 //! Content of files that are there, as it was submitted
 //! ([`mayfly_transport_shm::submission_ring`]), and what has it be asked for.
 //!
-//! Whoever submits other content for a file has claimed its name, and then looked that the file's
-//! bytes are in its record, that no description may write, and that no kernel keeps pages of a file
-//! of this shard. All of that is so when the record is executed. For whoever is about to change it
-//! by asking takes the claim back before: who opens a file for writing or sets its length, who
-//! wants an object of it or gives it another name ([`Shard::reserve_content`]), and who says that a
-//! kernel keeps pages ([`Shard::content_is_mapped`]).
+//! Whoever submits content for a file has claimed its name, and then looked that the file's bytes
+//! are in its record, at these bytes, and that no kernel keeps pages of a file of this shard. All
+//! that is so when the record is executed. For whoever is about to change it by asking takes the
+//! claim back before: who writes to a file or sets its length, who wants an object of it or gives
+//! it another name ([`Shard::reserve_content`]), and who says that a kernel keeps pages
+//! ([`Shard::content_is_mapped`]). The name is not claimed again before the commit of what he does,
+//! so that nobody looks at bytes that are not those of the file any more.
 
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 
 use mayfly_meta::record::{BirthKey, Content};
-use mayfly_transport_shm::submission_ring::{RINGS, Record, SubmissionRing, name_table::NameState};
+use mayfly_sys::file::O_TRUNC;
+use mayfly_transport_shm::submission_ring::{
+    RINGS, Record, SubmissionRing,
+    name_table::{NameState, Print},
+};
 use mayfly_types::{Errno, FileId, FileKind, Timestamp};
 
 use crate::{
@@ -33,12 +38,20 @@ pub(super) struct NewContent<'a> {
     pub(super) record: &'a Record,
     /// Whether the promised description is to be made.
     pub(super) open: bool,
+    /// Whether there is any; otherwise the file stays as it is.
+    pub(super) written: bool,
     /// How much it is, bytes.
     pub(super) bytes: usize,
     /// Which attributes are changed after that.
     pub(super) which: u32,
     /// Its process has looked at it.
     pub(super) seen: bool,
+}
+
+/// Whether a test wants what is added to be lost.
+fn is_lost(new: &NewContent<'_>) -> bool {
+    let is_added = new.record.flags.load(Relaxed) & O_TRUNC == 0;
+    is_added && is_planted(Planted::AddedContentLost)
 }
 
 impl Shard {
@@ -63,6 +76,19 @@ impl Shard {
         if !matches!(inode.content, Content::Inline(_)) || inode.layout.striped {
             return Err(Errno::EPROTO.into());
         }
+        if let Some(promise) = ring.promises[at].filter(|_| new.open) {
+            let flags = new.record.flags.load(Relaxed) & !ONCE;
+            self.files.opens.keep_promise(promise, ring.session, id, birth.clone(), flags);
+            self.mark_layout(inode);
+            ring.opened |= 1 << at;
+        }
+        if !new.written || is_lost(new) {
+            if new.which != 0 {
+                self.apply_submitted(inode, &new.record.read_changes(new.which), present);
+                self.save(&located)?;
+            }
+            return Ok(());
+        }
         let mut content = std::mem::take(&mut self.leases.delegations.content);
         submissions.read_content(at, new.bytes, &mut content);
         if is_planted(Planted::ReplacedContentLost) {
@@ -76,21 +102,13 @@ impl Shard {
         }
         let saved = self.save_bytes(inode, birth, &content);
         self.leases.delegations.content = content;
-        saved?;
-        if let Some(promise) = ring.promises[at].filter(|_| new.open) {
-            let flags = new.record.flags.load(Relaxed) & !ONCE;
-            self.files.opens.keep_promise(promise, ring.session, id, birth.clone(), flags);
-            self.mark_layout(inode);
-            ring.opened |= 1 << at;
-        }
-        Ok(())
+        saved
     }
 
-    /// When the content was changed: when it was taken away, or written, or when its process has
-    /// looked, as it has told.
+    /// When the content was changed: when it was taken away, written or cut, or when its process
+    /// has looked, as it has told.
     fn changed_by(&self, new: &NewContent<'_>, bytes: usize, present: Present) -> Timestamp {
-        let written = present.time(new.record.changed_cycles.load(Relaxed));
-        let changed = if bytes == 0 { self.now } else { written };
+        let changed = present.time(new.record.changed_cycles.load(Relaxed));
         if !new.seen {
             return changed;
         }
@@ -99,26 +117,39 @@ impl Shard {
         if seen_bytes == bytes { told } else { told.max(changed) }
     }
 
-    /// Somebody is about to get leave to change the bytes of a file, or to have an object made of
-    /// it: who replaces content asks for this one from here on, until the commit. True when
+    /// Somebody is about to change the bytes of a file, to get leave to, or to have an object made
+    /// of it: who writes to it asks from here on, until the commit. True when
     /// something was executed, so that what was found out before may not be so any more.
     pub(crate) fn reserve_content(&mut self, located: &Located) -> bool {
         // Of one in an object it is to be asked for anyway.
         if !matches!(located.inode.content, Content::Inline(_)) {
             return false;
         }
-        let Some(BirthKey { directory, name }) = &located.fused else { return false };
-        let Some(within) = self.covering(*directory) else { return false };
-        let (table, root, print) = (within.table, within.root, within.print_of(name));
+        let Some((table, root, print)) = self.slot_of_name(located) else { return false };
         let executed = self.reserve(table, root, print);
         let name_state = Some(NameState::Plain);
         self.leases.delegations.settled.push(Settled { table, root, print, name_state });
         executed
     }
 
-    /// An open file of which an object may be made, so that nobody replaces its content without
-    /// asking.
-    pub(crate) fn load_to_grant(&mut self, id: FileId) -> Outcome<Located> {
+    /// In which name table, of which directory, the name of a small file is.
+    fn slot_of_name(&mut self, located: &Located) -> Option<(usize, FileId, Print)> {
+        let BirthKey { directory, name } = located.fused.as_ref()?;
+        let within = self.covering(*directory)?;
+        Some((within.table, within.root, within.print_of(name)))
+    }
+
+    /// What a commit is going to settle about the name of a file. Whoever commits in the midst of
+    /// changing its bytes has this settled by the next one: nobody knows them before.
+    pub(crate) fn take_reserved_content(&mut self, located: &Located) -> Vec<Settled> {
+        let Some((table, _, print)) = self.slot_of_name(located) else { return Vec::new() };
+        let is_of = |settled: &mut Settled| settled.table == table && settled.print == print;
+        self.leases.delegations.settled.extract_if(.., is_of).collect()
+    }
+
+    /// An open file whose bytes may change, or of which an object may be made: nobody writes to it
+    /// without asking.
+    pub(crate) fn load_to_change(&mut self, id: FileId) -> Outcome<Located> {
         let located = self.load_open(id)?;
         if self.reserve_content(&located) { self.load_open(id) } else { Ok(located) }
     }

@@ -93,7 +93,8 @@ impl Shard {
         }
         self.revive(&located)?;
         let truncate = !created && flags & O_TRUNC != 0 && !self.was_cut_before(located.inode.id);
-        let cut = if truncate { self.empty_at_open(caller, open, &mut located)? } else { None };
+        let changed_in = changed_in(&located, flags);
+        let cut = if truncate { self.empty_at_open(&mut located)? } else { None };
         let birth = located.fused.take().unwrap_or_default();
         let inode = &located.inode;
         let attr = match before {
@@ -113,14 +114,31 @@ impl Shard {
         }
         let mapped = self.files.opens.has_flag(attr.id, FILE_MAPPED);
         Opened { open: made, attr, created, mapped }.encode(to)?;
-        if !created && !truncate && is_read_next(kind, flags) {
-            self.opened_to_read(caller, &mut located.inode);
+        if !created {
+            self.opened_existing(caller, open, (kind, flags, truncate, changed_in), &mut located)?;
         }
         Ok(Served::Replied)
     }
 
-    /// Nobody changes a file without asking from here on that is opened to be changed; whether it
-    /// may have got other content just now.
+    /// A file was opened that was there.
+    fn opened_existing(
+        &mut self,
+        caller: Caller,
+        open: &Open<'_>,
+        (kind, flags, truncate, changed_in): (FileKind, u32, bool, Option<FileId>),
+        located: &mut Located,
+    ) -> Outcome<()> {
+        if let Some(directory) = changed_in {
+            self.consider_delegating(caller, (directory, FileKind::Regular), &open.walk, None)?;
+        }
+        if !truncate && is_read_next(kind, flags) {
+            self.opened_to_read(caller, &mut located.inode);
+        }
+        Ok(())
+    }
+
+    /// Nobody changes a file without asking until the commit that is opened to be changed; whether
+    /// it may have got other content just now.
     fn is_changed_before(&mut self, located: &Located) -> Outcome<bool> {
         let is_changed = self.reserve_content(located);
         if !is_changed {
@@ -130,17 +148,8 @@ impl Shard {
     }
 
     /// Takes the content of a file away; the object that is to be cut, and where its file is found.
-    fn empty_at_open(
-        &mut self,
-        caller: Caller,
-        open: &Open<'_>,
-        located: &mut Located,
-    ) -> Outcome<Option<(ObjectId, BirthKey)>> {
-        let replaced = replaced_in(located);
+    fn empty_at_open(&mut self, located: &mut Located) -> Outcome<Option<(ObjectId, BirthKey)>> {
         let cut = self.truncate_at_open(located)?;
-        if let Some(directory) = replaced {
-            self.consider_delegating(caller, (directory, FileKind::Regular), &open.walk, None)?;
-        }
         Ok(cut.map(|object| (object, located.birth())))
     }
 
@@ -271,9 +280,10 @@ impl Shard {
     }
 }
 
-/// The directory in which a file's content can be replaced without asking, if it can.
-fn replaced_in(located: &Located) -> Option<FileId> {
-    let is_small = matches!(located.inode.content, Content::Inline(_));
+/// The directory in which a file's content can be changed without asking that is opened so, if it
+/// can.
+fn changed_in(located: &Located, flags: u32) -> Option<FileId> {
+    let is_small = matches!(located.inode.content, Content::Inline(_)) && !opens_to_read(flags);
     located.fused.as_ref().filter(|_| is_small).map(|birth| birth.directory)
 }
 
@@ -284,7 +294,7 @@ fn walk_to_open(walk: Walk<'_>, follow: bool) -> Walk<'_> {
 }
 
 /// Whether what was opened with these flags is likely to be read. A file that may be written as
-/// well mostly is, unless it was made now.
+/// well mostly is, unless it is empty now.
 fn is_read_next(kind: FileKind, flags: u32) -> bool {
     kind == FileKind::Directory || matches!(flags & (O_ACCMODE | O_PATH), O_RDONLY | O_RDWR)
 }

@@ -30,6 +30,8 @@ pub enum Planted {
     SubmittedLinkLost,
     /// Content is not there that was submitted for a file that had some.
     ReplacedContentLost,
+    /// What was submitted to be added to a file is not.
+    AddedContentLost,
     /// Who was told attributes of a file is not told that it changes.
     FileNotForgotten,
     /// A mount is not told of the change of a name that its kernel believes.

@@ -3,7 +3,7 @@
 use std::{cell::Cell, fs::File, os::unix::fs::FileExt};
 
 use mayfly_records::{
-    Bytes, Changed, Found, Question, Reached, Regular, Source, apart, look, reach, version,
+    Bytes, Changed, Found, Question, Reached, Regular, Runs, Source, apart, look, reach, version,
 };
 use mayfly_types::{Attr, Errno, FileId, FileKind};
 
@@ -12,6 +12,18 @@ use super::{Answer, Failed, Kept};
 struct OnDisk {
     file: File,
     looks: Cell<u32>,
+}
+
+impl OnDisk {
+    fn read(&self, runs: &Runs) -> Option<Vec<u8>> {
+        let mut all = Vec::new();
+        for (at, bytes) in runs.from(0) {
+            let mut run = vec![0; bytes];
+            self.file.read_exact_at(&mut run, at as u64).ok()?;
+            all.extend(run);
+        }
+        Some(all)
+    }
 }
 
 impl Source for OnDisk {
@@ -37,15 +49,16 @@ pub fn alone(kept: &Kept, (start, path): (FileId, &[u8])) -> Option<Regular> {
     }
 }
 
-/// The same if the file has its bytes in the record of its name: which one it is.
-pub fn small(kept: &Kept, (start, path): (FileId, &[u8])) -> Option<FileId> {
+/// The same if the file has its bytes in the record of its name: which one it is, and the bytes.
+pub fn small(kept: &Kept, (start, path): (FileId, &[u8])) -> Option<(FileId, Vec<u8>)> {
     let Kept::Disk(directory) = kept else { return None };
     let file = File::open(directory.join("records")).ok()?;
     let source = OnDisk { file, looks: Cell::new(0) };
     match reach(&source, Question { start, path, follow: false }).ok()? {
         Reached::Regular(found, directory, _) => {
-            let is_small = matches!(found.bytes, Bytes::Runs(_)) && directory != FileId::NONE;
-            (is_small && found.attr.links == 1).then_some(found.attr.id)
+            let Bytes::Runs(runs) = &found.bytes else { return None };
+            let is_own = directory != FileId::NONE && found.attr.links == 1;
+            is_own.then(|| Some((found.attr.id, source.read(runs)?))).flatten()
         }
         Reached::Nothing => None,
     }
@@ -61,13 +74,7 @@ pub fn bytes(kept: &Kept, path: &str) -> Option<Vec<u8>> {
     else {
         return None;
     };
-    let mut all = Vec::new();
-    for (at, bytes) in runs.from(0) {
-        let mut run = vec![0; bytes];
-        source.file.read_exact_at(&mut run, at as u64).ok()?;
-        all.extend(run);
-    }
-    Some(all)
+    source.read(&runs)
 }
 
 /// What a path names, if the records tell, although something may wait that was submitted: `waits`

@@ -12,8 +12,8 @@ use mayfly_sys::arch::Moment;
 use mayfly_transport_shm::{
     layout::{NodeRegion, OPEN_FREE, OPEN_PROMISED},
     submission_ring::{
-        Changed, Changes, Create, Move, MoveKind, RINGS, Removal, Submission, SubmissionRing,
-        name_table::NameTables, ring_of,
+        Changed, Changes, Create, Files, Move, MoveKind, RINGS, Removal, Submission,
+        SubmissionRing, name_table::NameTables, ring_of,
     },
 };
 use mayfly_types::{FIRST_OBJECT, FileId, ObjectPath, OpenRef, SessionId};
@@ -27,6 +27,8 @@ pub const OTHER: SessionId = SessionId(2);
 pub const THIRD: SessionId = SessionId(3);
 /// Of open: the name must be new.
 pub const O_EXCL: u32 = 0o200;
+/// Of open: what is written goes to the end.
+pub const O_APPEND: u32 = 0o2000;
 /// Of open: the file has nothing then.
 pub const O_TRUNC: u32 = 0o1000;
 
@@ -53,47 +55,121 @@ pub fn submit_create_as(node: &Node, session: SessionId, path: &str) -> Option<O
 /// Opens a file that is there for writing and takes its content away, without asking; nothing when
 /// it has to be asked for.
 pub fn replace_as(node: &Node, session: SessionId, path: &str) -> Option<OpenRef> {
-    replace_if(node.region, session, path, |name| may_replace(node, name))
+    open_to_write_as(node, session, path, O_RDWR | O_TRUNC)
+}
+
+/// Opens a file that is there for writing, without asking; nothing when it has to be asked for.
+pub fn open_to_write_as(
+    node: &Node,
+    session: SessionId,
+    path: &str,
+    flags: u32,
+) -> Option<OpenRef> {
+    let copy = &mut |name: (FileId, &[u8]), to: &mut [u8]| copy_small(node, name, to);
+    open_if(node.region, session, (path, flags), copy)
 }
 
 /// The same, with something that others do when the process has looked whether it may.
-pub fn replace_after(
+pub fn open_to_write_after(
     node: &mut Node,
-    path: &str,
-    others: impl FnOnce(&mut Node),
+    (path, flags): (&str, u32),
+    others: impl Fn(&mut Node),
 ) -> Option<OpenRef> {
-    replace_if(node.region, SESSION, path, |name| {
-        let file = may_replace(node, name)?;
+    open_if(node.region, SESSION, (path, flags), &mut |name, to| {
+        let found = copy_small(node, name, to)?;
         others(node);
-        Some(file)
+        Some(found)
     })
 }
 
-fn may_replace(node: &Node, name: (FileId, &[u8])) -> Option<FileId> {
-    let head = &node.region.head;
-    let nobody = head.writers.load(SeqCst) == 0 && head.mounts.mapped.load(SeqCst) == 0;
-    records::small(&node.kept, name).filter(|_| nobody)
+/// Sets the length of a file that is there, without asking; false when it has to be asked for.
+pub fn cut_as(node: &Node, session: SessionId, path: &str, bytes: usize) -> bool {
+    let (region, ring) = (node.region, ring_at(node, session));
+    let start = walk(path, 0).start.0;
+    let given = ring.delegation_for(session.0, start, path.as_bytes());
+    let Some((delegation, path)) = given else { return false };
+    let create = content_of(path, O_RDWR);
+    let copy = &mut |name: (FileId, &[u8]), to: &mut [u8]| copy_small(node, name, to);
+    let files = &mut There { region, copy };
+    let submitted = ring.submit_length((&region.name_tables, delegation), &create, bytes, files);
+    if submitted {
+        show_content(region, session);
+    }
+    submitted
 }
 
-fn replace_if(
-    region: &NodeRegion,
+fn copy_small(node: &Node, name: (FileId, &[u8]), to: &mut [u8]) -> Option<(FileId, usize)> {
+    let is_mapped = node.region.head.mounts.mapped.load(SeqCst) != 0;
+    let (file, bytes) = records::small(&node.kept, name).filter(|_| !is_mapped)?;
+    if to.is_empty() {
+        return Some((file, 0));
+    }
+    to[..bytes.len()].copy_from_slice(&bytes);
+    Some((file, bytes.len()))
+}
+
+type Copy<'a> = dyn FnMut((FileId, &[u8]), &mut [u8]) -> Option<(FileId, usize)> + 'a;
+
+/// What a process knows of files that are there.
+struct There<'a> {
+    region: &'a NodeRegion,
+    copy: &'a mut Copy<'a>,
+}
+
+impl Files for There<'_> {
+    fn copy(&mut self, directory: FileId, path: &[u8], to: &mut [u8]) -> Option<(FileId, usize)> {
+        (self.copy)((directory, path), to)
+    }
+
+    fn promised(&self, open: OpenRef) -> Option<FileId> {
+        let entry = &self.region.opens[open.index as usize];
+        let is_it = entry.generation.load(SeqCst) == open.generation
+            && entry.state.load(SeqCst) == OPEN_PROMISED;
+        is_it.then(|| FileId(entry.id.load(SeqCst)))
+    }
+}
+
+fn content_of(path: &[u8], flags: u32) -> Create<'_> {
+    Create { path, flags, mode: 0, uid: 0, gid: 0, moment: Moment::default() }
+}
+
+fn show_content(region: &NodeRegion, session: SessionId) {
+    region.head.rings.replacing.fetch_or(1 << ring_of(session.0), SeqCst);
+    region.head.submitted.fetch_or(1 << ring_of(session.0), SeqCst);
+}
+
+fn open_if<'a>(
+    region: &'a NodeRegion,
     session: SessionId,
-    path: &str,
-    may_replace: impl FnOnce((FileId, &[u8])) -> Option<FileId>,
+    (path, flags): (&str, u32),
+    copy: &'a mut Copy<'a>,
 ) -> Option<OpenRef> {
     let submissions = &region.submission_rings[ring_of(session.0)];
     let start = walk(path, 0).start.0;
     let (delegation, path) = submissions.delegation_for(session.0, start, path.as_bytes())?;
-    let (flags, moment) = (O_RDWR | O_TRUNC, Moment::default());
-    let create = Create { path, flags, mode: 0, uid: 0, gid: 0, moment };
-    let given = (&region.name_tables, delegation);
-    let submitted = submissions
-        .submit_replacement(given, &create, |directory, path| may_replace((directory, path)));
+    let (given, files) = ((&region.name_tables, delegation), &mut There { region, copy });
+    let submitted = submissions.submit_replacement(given, &content_of(path, flags), files);
     let (open, file) = submitted?;
-    region.head.rings.replacing.fetch_or(1 << ring_of(session.0), SeqCst);
-    region.head.submitted.fetch_or(1 << ring_of(session.0), SeqCst);
+    show_content(region, session);
     region.opens[open.index as usize].id.store(file.0, Relaxed);
     Some(open)
+}
+
+/// Writes to what was submitted, at an offset, as a process does; false when it has to ask.
+pub fn put_as(node: &Node, session: SessionId, open: OpenRef, at: usize, bytes: &[u8]) -> bool {
+    let addition = ring_at(node, session).addition(open);
+    addition.is_some_and(|addition| addition.put(at, bytes, 0))
+}
+
+/// Sets the length of what was submitted; false when that has to be asked for.
+pub fn cut_open_as(node: &Node, session: SessionId, open: OpenRef, bytes: usize) -> bool {
+    let addition = ring_at(node, session).addition(open);
+    addition.is_some_and(|addition| addition.cut(bytes, 0))
+}
+
+/// What a process reads of what it has submitted; none when it has to ask.
+pub fn read_own_as(node: &Node, session: SessionId, open: OpenRef) -> Option<Vec<u8>> {
+    ring_at(node, session).read_submitted(open, |_, content: &[u8]| content.to_vec())
 }
 
 /// What a process reads of a small file by itself, whatever waits; none where it has to ask.

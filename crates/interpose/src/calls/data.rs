@@ -68,8 +68,8 @@ pub(super) unsafe fn try_transfer(call: &Call) -> Result<usize, Errno> {
         }
     }
     // SAFETY: passed on to the caller.
-    if let Some(written) = unsafe { submit_content(call) } {
-        return written;
+    if let Some(done) = unsafe { transfer_promised(call) } {
+        return done;
     }
     let (session, open) = session::require_open(descriptor as i32)?;
     let position = match call.number {
@@ -117,23 +117,40 @@ fn single(call: &Call) -> IoVec {
     IoVec { base: argument(call, 1) as *mut u8, bytes: argument(call, 2) }
 }
 
-/// Writes to a file that this process has submitted a moment ago; `None` when that is too late.
+/// Writes to a file that this process has submitted a moment ago, or reads from it; `None` when
+/// that is too late.
 ///
 /// # Safety
 /// As [`crate::dispatch`].
-unsafe fn submit_content(call: &Call) -> Option<Result<usize, Errno>> {
-    if !matches!(call.number, number::WRITE | number::WRITEV) {
+unsafe fn transfer_promised(call: &Call) -> Option<Result<usize, Errno>> {
+    use number::*;
+    if !matches!(call.number, READ | READV | PREAD64 | WRITE | WRITEV | PWRITE64) {
         return None;
     }
     let (session, open) = session::promised(argument(call, 0) as i32)?;
     let single = [single(call)];
-    let from = match call.number {
-        number::WRITE => &single[..],
-        // SAFETY: the host passes an array of pieces.
-        _ => unsafe { pieces(argument(call, 1), argument(call, 2)) }.ok()?,
+    let list = match call.number {
+        READV | WRITEV => {
+            // SAFETY: the host passes an array of pieces.
+            unsafe { pieces(argument(call, 1), argument(call, 2)) }.ok()?
+        }
+        _ => &single[..],
     };
-    // SAFETY: the host wants its memory read.
-    unsafe { submit_pieces(session, open, from) }
+    let offset = match call.number {
+        PREAD64 | PWRITE64 => Some(u64::try_from(argument(call, 3) as i64).ok()?),
+        _ => None,
+    };
+    // SAFETY: the host wants its memory read or written.
+    unsafe {
+        match (call.number, offset) {
+            (READ | READV | PREAD64, offset) => session.read_submitted(open, offset, list),
+            (_, None) => submit_pieces(session, open, list),
+            (_, Some(offset)) => {
+                let written = session.submit_content_at(open, offset, list)?;
+                Some(written.map(|(_, count)| count))
+            }
+        }
+    }
 }
 
 /// The same with these bytes.
@@ -225,6 +242,14 @@ pub(super) fn sync(call: &Call) -> Outcome {
 
 /// ftruncate.
 pub(super) fn truncate(call: &Call) -> Outcome {
+    if let Some((session, open)) = session::promised(argument(call, 0) as i32)
+        && let Ok(size_bytes) = u64::try_from(argument(call, 1) as i64)
+    {
+        let to = Attributes { which: SET_SIZE, size_bytes, ..Default::default() };
+        if session.submit_attributes(Target::Open(open.reference), &to) {
+            return Outcome::Done(0);
+        }
+    }
     done(session::require_open(argument(call, 0) as i32).and_then(|(session, open)| {
         let size = u64::try_from(argument(call, 1) as i64).map_err(|_| Errno::EINVAL)?;
         if open.is_path() {

@@ -273,15 +273,18 @@ fn write_new(
     count: usize,
 ) -> Option<Result<usize, Errno>> {
     let piece = [IoVec { base: scratch.as_slice().as_ptr().cast_mut(), bytes: count }];
-    if let Some((session, open)) = session::promised(to) {
+    let is_same = |open: OpenFile| leased::file(from).is_some_and(|file| file == open.id());
+    if let Some((session, open)) = session::promised(to)
+        && !is_same(open)
+        && session.promised_flags(open).is_none_or(|flags| flags & file::O_APPEND == 0)
+    {
         // SAFETY: the memory is ours, and only read.
         if let Some(written) = unsafe { data::submit_pieces(session, open, &piece) } {
             return Some(written);
         }
     }
     let (session, open) = session::require_open(to).ok()?;
-    let is_other = || leased::file(from).is_some_and(|file| file != open.id());
-    if !open.writable() || open.appends() || open.kind() != FileKind::Regular || !is_other() {
+    if !open.writable() || open.appends() || open.kind() != FileKind::Regular || is_same(open) {
         return None;
     }
     // SAFETY: as above.

@@ -17,7 +17,7 @@ use mayfly_types::{FileId, FileKind, OpenRef};
 use mayfly_wire::{WALK_EMPTY, Walk};
 
 use super::{
-    names,
+    locks, names,
     resolving::{self, Rules},
     serve::{AT, PLAIN, PathArguments, argument, done, with_path},
     special,
@@ -216,6 +216,12 @@ fn open_place(
 
 fn open_walk(walk: Walk<'_>, flags: u32, mode: u32, escape: &mut PathText) -> Result<isize, Stop> {
     let session = session::get()?;
+    // One that is there and is written to. Who may read it, too, may do so by the ring.
+    if flags & O_CREAT == 0
+        && let Some(open) = submit_existing(session, walk, flags)
+    {
+        return submitted(session, open, flags);
+    }
     if let Some(opened) = leased::open(session, &walk, flags) {
         return opened.map_err(Stop::Failed);
     }
@@ -232,9 +238,8 @@ fn open_walk(walk: Walk<'_>, flags: u32, mode: u32, escape: &mut PathText) -> Re
     {
         return submitted(session, open, flags);
     }
-    if flags & O_TRUNC != 0
-        && flight::child().is_none()
-        && let Some(open) = session.submit_replacement(walk, flags & !O_CLOEXEC)
+    if flags & O_CREAT != 0
+        && let Some(open) = submit_existing(session, walk, flags)
     {
         return submitted(session, open, flags);
     }
@@ -257,6 +262,13 @@ fn open_walk(walk: Walk<'_>, flags: u32, mode: u32, escape: &mut PathText) -> Re
             Err(Stop::Failed(errno))
         }
     }
+}
+
+/// Opens a file that is there for writing, without asking. A process with locks is told apart: any
+/// close of a file gives its locks up.
+fn submit_existing(session: &Session, walk: Walk<'_>, flags: u32) -> Option<OpenFile> {
+    let may = flight::child().is_none() && !locks::were_taken();
+    may.then(|| session.submit_replacement(walk, flags & !O_CLOEXEC)).flatten()
 }
 
 /// A descriptor for a file that was submitted. Its description is made when it is used.

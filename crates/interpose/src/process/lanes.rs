@@ -7,7 +7,7 @@ use core::ptr::NonNull;
 
 use mayfly_client::Client;
 use mayfly_sys::{Errno, memory};
-use mayfly_transport::{Answer, Patience, Pending, Transport};
+use mayfly_transport::{Answer, CopyContent, Patience, Pending, Transport};
 use mayfly_transport_shm::ShmTransport;
 use mayfly_types::{Attr, FileId, OpenRef, Timestamp};
 use mayfly_wire::{Link, MakeDirectory, Open, Operation, Rename, SetAttr, Symlink, Unlink, Walk};
@@ -54,9 +54,21 @@ impl Transport for Lanes {
     fn submit_replacement(
         &self,
         open: &Open<'_>,
-        may_replace: &mut dyn FnMut(FileId, &[u8]) -> Option<FileId>,
+        copy: &mut CopyContent<'_>,
     ) -> Option<(OpenRef, FileId)> {
-        self.0.submit_replacement(open, may_replace)
+        self.0.submit_replacement(open, copy)
+    }
+
+    fn submit_length(&self, walk: &Walk<'_>, bytes: usize, copy: &mut CopyContent<'_>) -> bool {
+        self.0.submit_length(walk, bytes, copy)
+    }
+
+    fn cut_submitted(&self, open: OpenRef, bytes: usize) -> bool {
+        self.0.cut_submitted(open, bytes)
+    }
+
+    fn read_submitted(&self, open: OpenRef, take: &mut dyn FnMut(u32, &[u8])) -> bool {
+        self.0.read_submitted(open, take)
     }
 
     fn replaces(&self, file: FileId) -> bool {
@@ -68,7 +80,7 @@ impl Transport for Lanes {
         open: OpenRef,
         now: Timestamp,
         attr_of: &mut dyn FnMut(FileId, &[u8]) -> Option<Attr>,
-    ) -> Option<(Attr, usize)> {
+    ) -> Option<(Attr, Option<(usize, Timestamp)>)> {
         self.0.look_at_replaced(open, now, attr_of)
     }
 

@@ -9,14 +9,16 @@ use mayfly_sys::file::{
     O_ACCMODE, O_APPEND, O_CLOEXEC, O_CREAT, O_EXCL, O_LARGEFILE, O_NOCTTY, O_NOFOLLOW, O_NONBLOCK,
     O_RDWR, O_TRUNC, O_WRONLY,
 };
+use mayfly_sys::scratch::Scratch;
+use mayfly_transport::CopyContent;
 use mayfly_types::{Attr, Errno, FileId, OpenRef, Timestamp};
 use mayfly_wire::{Link, MakeDirectory, Open, Rename, SetAttr, Symlink, Target, Unlink, Walk};
 
 use super::ShmTransport;
-use crate::layout::DAEMON_AWAKE;
+use crate::layout::{DAEMON_AWAKE, OPEN_PROMISED};
 use crate::submission_ring::{
-    Changed, Changes, Create, Move, MoveKind, RECORDS, RINGS, Removal, Submission, SubmissionRing,
-    Submitting, ring_of,
+    Addition, Changed, Changes, Create, Files, Move, MoveKind, RECORDS, RINGS, Removal, Submission,
+    SubmissionRing, Submitting, name_table::NameTables, ring_of,
 };
 
 /// Flags that say nothing more about a file that is new and empty than a description knows.
@@ -35,6 +37,28 @@ const RENAME_NOREPLACE: u32 = 1;
 /// When so many records wait, a daemon that sleeps is woken. It is not woken for fewer: whoever
 /// wants to know of them asks it.
 const WAKE_AT: u32 = RECORDS as u32 / 2;
+
+/// The name tables, and the number of a delegation.
+type Given<'a> = (&'a NameTables, u32);
+
+/// What the records and the node's table tell of files that are there.
+struct There<'a, 'c> {
+    transport: &'a ShmTransport,
+    copy: &'a mut CopyContent<'c>,
+}
+
+impl Files for There<'_, '_> {
+    fn copy(&mut self, directory: FileId, path: &[u8], to: &mut [u8]) -> Option<(FileId, usize)> {
+        (self.copy)(directory, path, to)
+    }
+
+    fn promised(&self, open: OpenRef) -> Option<FileId> {
+        let entry = self.transport.node.opens.get(open.index as usize)?;
+        let is_it = entry.state.load(Acquire) == OPEN_PROMISED
+            && entry.generation.load(Acquire) == open.generation;
+        is_it.then(|| FileId(entry.id.load(Relaxed)))
+    }
+}
 
 /// So often a process finds out what waits, while nothing more is submitted: a request takes less
 /// than ten of these looks, and nothing waits after it.
@@ -80,24 +104,72 @@ impl ShmTransport {
     pub(super) fn submit_replacement_in_ring(
         &self,
         open: &Open<'_>,
-        may_replace: &mut dyn FnMut(FileId, &[u8]) -> Option<FileId>,
+        copy: &mut CopyContent<'_>,
     ) -> Option<(OpenRef, FileId)> {
         let is_new = open.flags & (O_CREAT | O_EXCL) == O_CREAT | O_EXCL;
         let writes = matches!(open.flags & O_ACCMODE, O_WRONLY | O_RDWR);
-        if open.flags & !PLAIN != 0 || open.flags & O_TRUNC == 0 || is_new || !writes {
+        if open.flags & !PLAIN != 0 || is_new || !writes {
             return None;
         }
-        self.submit_record(&open.walk, |submissions, delegation, path| {
+        self.submit_content_of(&open.walk, open.flags, copy, |submissions, given, create, files| {
+            submissions.submit_replacement(given, create, files)
+        })
+    }
+
+    pub(super) fn submit_length_in_ring(
+        &self,
+        walk: &Walk<'_>,
+        bytes: usize,
+        copy: &mut CopyContent<'_>,
+    ) -> bool {
+        let submitted =
+            self.submit_content_of(walk, O_WRONLY, copy, |submissions, given, create, files| {
+                submissions.submit_length(given, create, bytes, files).then_some(())
+            });
+        self.is_whole(submitted)
+    }
+
+    /// Has `step` submit something that changes bytes of a file that is there.
+    fn submit_content_of<R>(
+        &self,
+        walk: &Walk<'_>,
+        flags: u32,
+        copy: &mut CopyContent<'_>,
+        step: impl Fn(&SubmissionRing, Given<'_>, &Create<'_>, &mut There<'_, '_>) -> Option<R>,
+    ) -> Option<R> {
+        self.submit_record(walk, |submissions, delegation, path| {
             let moment = self.moments.now();
-            let create = Create { path, flags: open.flags, mode: 0, uid: 0, gid: 0, moment };
+            let create = Create { path, flags, mode: 0, uid: 0, gid: 0, moment };
             let given = (&self.node.name_tables, delegation);
             self.note_change(submissions, 1);
-            let submitted = submissions
-                .submit_replacement(given, &create, |at, path: &[u8]| may_replace(at, path))?;
+            let files = &mut There { transport: self, copy: &mut *copy };
+            let submitted = step(submissions, given, &create, files)?;
             // Before the call returns: who reads earlier may read what was there.
             show(&self.node.head.rings.replacing, 1 << ring_of(self.id));
             Some(submitted)
         })
+    }
+
+    pub(super) fn cut_in_ring(&self, open: OpenRef, bytes: usize) -> bool {
+        let (_, submissions) = self.ring();
+        if self.node.is_lost() || submissions.session.load(Relaxed) != self.id {
+            return false;
+        }
+        let cut = || {
+            let addition = submissions.addition(open).filter(Addition::may_write)?;
+            addition.cut(bytes, self.moments.now().cycles).then_some(())
+        };
+        self.alone(cut).is_some()
+    }
+
+    pub(super) fn read_in_ring(&self, open: OpenRef, take: &mut dyn FnMut(u32, &[u8])) -> bool {
+        let (_, submissions) = self.ring();
+        if self.node.is_lost() || submissions.session.load(Relaxed) != self.id {
+            return false;
+        }
+        let read =
+            || submissions.read_submitted(open, |flags, content: &[u8]| take(flags, content));
+        self.alone(read).is_some()
     }
 
     pub(super) fn replaces_in_rings(&self, file: FileId) -> bool {
@@ -110,7 +182,7 @@ impl ShmTransport {
         open: OpenRef,
         now: Timestamp,
         attr_of: &mut dyn FnMut(FileId, &[u8]) -> Option<Attr>,
-    ) -> Option<(Attr, usize)> {
+    ) -> Option<(Attr, Option<(usize, Timestamp)>)> {
         let (_, submissions) = self.ring();
         if self.node.is_lost() || submissions.session.load(Relaxed) != self.id {
             return None;
@@ -397,12 +469,10 @@ impl ShmTransport {
             return None;
         }
         self.alone(|| {
-            let addition = submissions.addition(open)?;
-            let flags = addition.flags();
-            let writes = flags & O_ACCMODE == O_WRONLY || flags & O_ACCMODE == O_RDWR;
+            let addition = submissions.addition(open).filter(Addition::may_write)?;
             let start = addition.start() as u64;
-            if !writes || flags & O_APPEND == 0 && at != start {
-                return None;
+            if addition.flags() & O_APPEND == 0 && at != start {
+                return self.put_in_ring(addition, at, bytes, fill);
             }
             let room = addition.room(bytes)?;
             // SAFETY: the place's room, of so many bytes. Nobody else writes there as long as this
@@ -416,6 +486,26 @@ impl ShmTransport {
             let added = addition.add(count, self.moments.now().cycles);
             added.then_some(Ok(start + count as u64))
         })
+    }
+
+    /// Writes elsewhere than at the end. The bytes are gathered first: some may not be there, and
+    /// what they are written to counts if nothing else does.
+    fn put_in_ring(
+        &self,
+        addition: Addition<'_>,
+        at: u64,
+        bytes: usize,
+        fill: &mut dyn FnMut(&mut [u8]) -> Result<usize, Errno>,
+    ) -> Option<Result<u64, Errno>> {
+        let at = usize::try_from(at).ok().filter(|at| addition.may_put(*at, bytes))?;
+        let mut scratch = Scratch::take(bytes).ok()?;
+        let room = scratch.as_mut_slice().get_mut(..bytes)?;
+        let count = match fill(room) {
+            Ok(count) => count.min(bytes),
+            Err(errno) => return Some(Err(errno)),
+        };
+        let put = addition.put(at, room.get(..count)?, self.moments.now().cycles);
+        put.then_some(Ok((at + count) as u64))
     }
 
     pub(super) fn make_object_in_ring(

@@ -9,10 +9,8 @@ use core::sync::atomic::{
 
 use mayfly_sys::arch::Moment;
 #[cfg(feature = "server")]
-use mayfly_types::Timestamp;
-#[cfg(feature = "server")]
 use mayfly_types::limits::INLINE_BYTES_MAX;
-use mayfly_types::{OpenRef, limits::NAME_BYTES_MAX};
+use mayfly_types::{OpenRef, Timestamp, limits::NAME_BYTES_MAX};
 
 use super::{
     changes::{Attributes, Changes},
@@ -113,6 +111,8 @@ pub enum Submitted {
     Replacement {
         /// Whether the promised description is to be made.
         open: bool,
+        /// Whether there is new content at all; otherwise the file was only opened.
+        written: bool,
         /// How much content it has then, bytes.
         bytes: usize,
         /// Which attributes are changed after that (`mayfly_wire::SET_*`).
@@ -246,6 +246,13 @@ impl Record {
         OpenRef { index, generation: self.open_generation.load(Relaxed) }
     }
 
+    /// The description that was promised for the file which the record makes; the daemon may have
+    /// promised another one with its place since.
+    pub(super) fn made_with(&self) -> OpenRef {
+        let word = self.of_open.load(Relaxed);
+        OpenRef { index: word as u32, generation: (word >> 32) as u32 }
+    }
+
     /// Promises a description.
     pub fn set_promise(&self, open: OpenRef) {
         self.open_index.store(open.index, Relaxed);
@@ -298,7 +305,8 @@ impl Record {
                     RECORD_CHANGES => Submitted::Changes { which },
                     kind if state.replaces() => {
                         let (open, seen) = (kind == RECORD_OPENED, state.is_seen());
-                        Submitted::Replacement { open, bytes, which, seen }
+                        let written = !state.is_unwritten();
+                        Submitted::Replacement { open, written, bytes, which, seen }
                     }
                     kind => {
                         let (open, seen) = (kind == RECORD_OPENED, state.is_seen());
@@ -331,7 +339,6 @@ impl Record {
     }
 
     /// When the process looked at the file that the record makes, and what content that had, bytes.
-    #[cfg(feature = "server")]
     #[must_use]
     pub fn read_look(&self) -> (Timestamp, usize) {
         let seconds = self.seen_seconds.load(Relaxed) as i64;

@@ -3,7 +3,9 @@
 use mayfly_types::limits::INLINE_BYTES_MAX;
 
 /// The bits of `RECORD_*`.
-const KIND: u32 = (1 << 6) - 1;
+const KIND: u32 = (1 << 5) - 1;
+/// Of a file that is there: the content is what it has, since nothing was written.
+const UNWRITTEN: u32 = 1 << 5;
 /// Its process may make an object for the file that is made, or has done so.
 const STARTED: u32 = 1 << 6;
 /// The content of the file is in that object.
@@ -71,8 +73,21 @@ impl State {
         self.0 & REPLACES != 0
     }
 
+    /// The content of that file is what it was, so far.
+    pub(super) fn is_unwritten(self) -> bool {
+        self.0 & UNWRITTEN != 0
+    }
+
     pub(super) fn and_replaces(self) -> State {
         State(self.0 | REPLACES)
+    }
+
+    pub(super) fn and_unwritten(self) -> State {
+        State(self.0 | UNWRITTEN)
+    }
+
+    pub(super) fn and_written(self) -> State {
+        State(self.0 & !UNWRITTEN)
     }
 
     pub(super) fn and_started(self) -> State {
