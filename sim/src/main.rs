@@ -102,6 +102,10 @@ struct Arguments {
     /// A node whose root shows a directory outside that is slow, fails and is changed by others.
     #[arg(long, conflicts_with_all = ["bytes", "scraps", "locks", "entries", "submit", "own"])]
     origin: bool,
+    /// With `--origin`: directories move, links are refused, files are pinned, what is dirty goes
+    /// back by itself, and space is short.
+    #[arg(long, requires = "origin")]
+    wide: bool,
     /// Only this part of what the seed says, as printed for a run that failed.
     #[arg(long)]
     part: Option<Part>,
@@ -237,7 +241,8 @@ impl Arguments {
         let count = seeds.end - seeds.start;
         let (mut failed, mut jobs, mut items, mut conflicts) = (0, 0, 0, 0);
         for seed in seeds {
-            let whole = origin::Plan::draw(seed, self.nodes);
+            let drawn = origin::Plan::draw(seed, self.nodes);
+            let whole = if self.wide { drawn.widened() } else { drawn };
             let plan = self.part.as_ref().map_or_else(|| whole.clone(), |part| part.of(&whole));
             let options = origin::Options { trace: self.trace, bug: None };
             let outcome = origin::run(&plan, options);
@@ -260,8 +265,9 @@ impl Arguments {
         let seed = plan.seed;
         println!("seed {seed} fails: {} nodes of {} shards", plan.nodes, plan.shards);
         let nodes = self.nodes.map_or_else(String::new, |nodes| format!(" --nodes {nodes}"));
+        let wide = if self.wide { " --wide" } else { "" };
         let mut command =
-            format!("cargo run --release -p mayfly-sim -- --origin{nodes} --seed {seed}");
+            format!("cargo run --release -p mayfly-sim -- --origin{wide}{nodes} --seed {seed}");
         if !self.no_shrink && self.part.is_none() {
             let kind = origin_kind(&outcome);
             let run = |plan: &origin::Plan| origin::run(plan, origin::Options::default());

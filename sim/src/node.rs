@@ -13,7 +13,7 @@ use std::{
 
 use mayfly_daemon::{
     Clock, Config, Consistency, Directories, LeaseTimes, Link, Numbering, Roles, Seams, Shard,
-    Survivors, Totals,
+    Survivors, Totals, WriteBack,
     serve::{
         Event, HostEnvironment, Known, Opener, Place,
         channel::Message,
@@ -130,6 +130,7 @@ struct Shards {
     placing: Placing,
     fuse: Fuse,
     origin: Option<Option<u64>>,
+    policy: CachePolicy,
 }
 
 /// Where the chunks of files are.
@@ -147,6 +148,15 @@ pub enum Chunks {
     Outgrowing,
     /// On all nodes in turn, so many bytes each.
     Striped(u64),
+}
+
+/// What is dirty goes back by itself, and there may be little space.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct CachePolicy {
+    /// When it goes back.
+    pub write_back: WriteBack,
+    /// Space of a node, bytes, if that is short.
+    pub space_bytes: Option<u64>,
 }
 
 /// Where everything is.
@@ -197,11 +207,14 @@ impl Opener for Shards {
             wake: Box::new(move || waker.wake()),
         };
         let survivors = Survivors { sessions: place.sessions().to_vec() };
-        let opened = Shard::open(config(&self.placing), parts, &survivors);
+        let capacity_bytes = self.policy.space_bytes.unwrap_or(CAPACITY_BYTES);
+        let config = Config { capacity_bytes, ..config(&self.placing) };
+        let opened = Shard::open(config, parts, &survivors);
         let mut shard = opened.map_err(|error| error.to_string())?;
         if let Some(valid_ms) = self.origin {
             let link = Link::default();
             shard.link_origins(&[link], valid_ms).map_err(|error| error.to_string())?;
+            shard.write_back(self.policy.write_back);
         }
         Ok(shard)
     }
@@ -308,6 +321,7 @@ pub struct Node {
     placing: Placing,
     /// How long what is seen of the root's origin is believed, milliseconds, if it has one.
     origin: Option<Option<u64>>,
+    policy: CachePolicy,
     /// Daemons so far.
     pub lives: u64,
 }
@@ -348,6 +362,7 @@ impl Node {
             forgetful,
             placing,
             origin: None,
+            policy: CachePolicy::default(),
             lives: 0,
         }
     }
@@ -355,6 +370,17 @@ impl Node {
     /// The root shows a directory outside; what is seen there is believed so long, milliseconds.
     pub fn link_origin(&mut self, valid_ms: Option<u64>) {
         self.origin = Some(valid_ms);
+    }
+
+    /// What is dirty goes back by itself, and there may be little space, bytes.
+    pub fn keep_policy(&mut self, policy: CachePolicy) {
+        self.policy = policy;
+    }
+
+    /// The number of its first shard.
+    #[must_use]
+    pub fn first_shard(&self) -> u32 {
+        self.numbering.node * self.numbering.shards
     }
 
     /// The node region.
@@ -395,6 +421,7 @@ impl Node {
             placing: self.placing.clone(),
             fuse: self.fuse.clone(),
             origin: self.origin,
+            policy: self.policy,
         };
         let (network, number, fuse) = (network.clone(), self.number, self.fuse.clone());
         let connect = |waker: mayfly_daemon::serve::Waker| {

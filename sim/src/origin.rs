@@ -38,6 +38,8 @@ pub enum Bug {
     TellsEarly,
     /// The keeper's notes of what it has put are lost when it dies.
     ForgetsNotes,
+    /// The keeper takes what was changed for calls that failed for others' changes.
+    TakesOwnForOthers,
     /// The daemons have one.
     Daemon(Planted),
 }

@@ -15,7 +15,7 @@ use std::{
 use mayfly_types::{Attr, Errno, FileKind, OBJECT_MAPPED, Timestamp, limits::NAME_BYTES_MAX};
 use mayfly_wire::{
     TierItem,
-    tier::{NO_ATTR, TIER_CONFLICT},
+    tier::{NO_ATTR, TIER_CONFLICT, TIER_UNSETTLED, TIER_UNSURE},
 };
 use rustix::fs::{
     AtFlags, Gid, Mode, OFlags, RenameFlags, Uid, fchmod, fchown, fstat, fsync, openat, renameat,
@@ -114,7 +114,7 @@ impl Object {
     pub(crate) fn open(item: &TierItem<'_>, path: &Path) -> Result<Object, Errno> {
         let file = File::open(path).map_err(|error| io_errno(&error))?;
         let metadata = file.metadata().map_err(|error| io_errno(&error))?;
-        let (limit, mtime) = match item.which {
+        let (limit, mtime) = match item.which & TIER_UNSETTLED {
             0 => (item.attr.size_bytes, item.attr.mtime),
             _ => {
                 let nanoseconds = u32::try_from(metadata.mtime_nsec()).unwrap_or(0);
@@ -128,8 +128,10 @@ impl Object {
 
 /// Whether the master copy is the known one, or what an earlier flush of the file has put there.
 pub(crate) fn is_expected(item: &TierItem<'_>, there: Option<&Attr>, earlier: Option<Put>) -> bool {
-    there.is_some_and(|there| {
-        is_same(&item.known, there)
+    let unsure = item.which & TIER_UNSURE != 0;
+    there.map_or(unsure, |there| {
+        let ctime = if unsure { there.ctime } else { item.known.ctime };
+        is_same(&Attr { ctime, ..item.known }, there)
             || there.kind == FileKind::Regular && earlier == Some(put_of(there))
     })
 }
@@ -251,8 +253,12 @@ mod tests {
         }
 
         fn flush(&self, known: Attr, bytes: &[u8]) -> Outcome {
+            self.flush_with(0, known, bytes)
+        }
+
+        fn flush_with(&self, which: u32, known: Attr, bytes: &[u8]) -> Outcome {
             let mtime = Timestamp { seconds: 77, nanoseconds: 5 };
-            let attr = Attr { mode: 0o640, mtime, size_bytes: bytes.len() as u64, ..self.attr() };
+            let attr = Attr { mode: 0o640, mtime, size_bytes: bytes.len() as u64, ..known };
             let item = TierItem {
                 number: 1,
                 source: 0,
@@ -262,7 +268,7 @@ mod tests {
                 path: b"file",
                 other: b"",
                 bytes,
-                which: 0,
+                which,
                 start: 0,
                 end: 0,
                 known,
@@ -302,6 +308,25 @@ mod tests {
         assert!(copy.starts_with("file.mayfly-conflict-") && copy.ends_with("-1"), "{copy}");
         assert_eq!(std::fs::read(bench.outside.path().join(&copy)).unwrap(), b"ours");
         assert_eq!(bench.names().len(), 2);
+    }
+
+    /// The mode was set, or the file moved, for a call that failed here.
+    #[test]
+    fn what_the_instance_may_have_done_itself_is_no_conflict() {
+        let bench = Bench::new("before");
+        let known = bench.attr();
+        let file = bench.outside.path().join("file");
+        let mode = std::os::unix::fs::PermissionsExt::from_mode(0o600);
+        std::fs::set_permissions(&file, mode).unwrap();
+        let known = Attr { ctime: Timestamp { seconds: 1, nanoseconds: 0 }, ..known };
+        assert_eq!(bench.flush_with(TIER_UNSURE, known, b"ours").status, 0);
+        let known = bench.attr();
+        std::fs::rename(&file, bench.outside.path().join("moved")).unwrap();
+        assert_eq!(bench.flush_with(TIER_UNSURE, known, b"once more").status, 0);
+        assert_eq!(std::fs::read(&file).unwrap(), b"once more");
+        std::fs::write(&file, "theirs").unwrap();
+        assert_eq!(bench.flush_with(TIER_UNSURE, known, b"ours").status, TIER_CONFLICT);
+        assert_eq!(std::fs::read(&file).unwrap(), b"theirs");
     }
 
     /// The daemon died before it heard that the file was flushed, and took the flushed file for a

@@ -15,8 +15,8 @@ pub const TIER_LOOK: u32 = 1;
 pub const TIER_CHECK: u32 = 2;
 /// Bytes of a file: to the object `other`, or in the answer when `other` is empty.
 pub const TIER_FETCH: u32 = 3;
-/// Bytes of a file go back: from the object `other`, or `bytes` when that is empty. With `which` 1
-/// the object knows length and time.
+/// Bytes of a file go back: from the object `other`, or `bytes` when that is empty. `which` are
+/// [`TIER_UNSETTLED`] and [`TIER_UNSURE`].
 pub const TIER_FLUSH: u32 = 4;
 /// A regular file that is new.
 pub const TIER_CREATE: u32 = 5;
@@ -32,6 +32,11 @@ pub const TIER_REMOVE_DIRECTORY: u32 = 9;
 pub const TIER_RENAME: u32 = 10;
 /// Changes attributes; `which` are `SET_*`.
 pub const TIER_SET_ATTR: u32 = 11;
+/// Of a flush: the object knows length and time.
+pub const TIER_UNSETTLED: u32 = 1;
+/// Of a flush: the instance itself may have changed the attributes of the master copy, or taken it
+/// away. So it is the known one with another ctime, too, and if it is not there.
+pub const TIER_UNSURE: u32 = 2;
 
 /// Bytes of a file from `start` to `end`, to the object `other`, which is made with `which` 1. If
 /// the master copy is another one than is known, nothing is written.

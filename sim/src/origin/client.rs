@@ -4,9 +4,9 @@ use std::collections::VecDeque;
 
 use mayfly_types::{Attr, Errno, FileId, OpenRef, Timestamp, limits::LANES};
 use mayfly_wire::{
-    Close, Data, List, Listing, MakeDirectory, Open, OpenReply, Read, Reader, Rename, Request,
-    SET_MODE, SetAttr, Stat, Target, TierAsk, TierTold, Unlink, WALK_EMPTY, Walk, Wire, Write,
-    listing,
+    Close, Data, Flush, Link, List, Listing, MakeDirectory, Open, OpenReply, Read, Reader, Rename,
+    Request, SET_MODE, SetAttr, Stat, Target, TierAsk, TierTold, Unlink, WALK_EMPTY, Walk, Wire,
+    Write, listing,
     tier::{TierSource, unpacked},
 };
 
@@ -76,6 +76,13 @@ pub enum Job {
         /// Which.
         mode: u32,
     },
+    /// It is given another name besides, which is refused.
+    Link {
+        /// Where it is.
+        from: String,
+        /// Where it would be, too.
+        to: String,
+    },
     /// A directory is made.
     MakeDirectory {
         /// Where it will be.
@@ -103,6 +110,13 @@ pub enum Job {
         /// At which of all shards.
         shard: u32,
     },
+    /// It is asked for something of a path, at the first shard of the program's node.
+    AskOf {
+        /// `TIER_*`.
+        what: u32,
+        /// Of what; empty: of all.
+        path: String,
+    },
 }
 
 impl Job {
@@ -121,6 +135,8 @@ impl Job {
             | Job::ReadPart { .. }
             | Job::List { .. }
             | Job::Stat { .. }
+            | Job::Link { .. }
+            | Job::AskOf { .. }
             | Job::Ask { .. } => Vec::new(),
         }
     }
@@ -155,6 +171,7 @@ enum Stage {
     Opening,
     Reading,
     Writing,
+    Flushing,
     Paging(Vec<String>),
     Closing(Heard),
     Plain,
@@ -198,8 +215,14 @@ fn decode<'a, T: Wire<'a>>(body: &'a [u8]) -> T {
     T::decode(&mut Reader::new(body)).expect("a daemon's replies can be read")
 }
 
-fn request_of<'a>(job: &'a Job) -> Request<'a> {
+fn request_of<'a>(job: &'a Job, shard_of_node: u32) -> Request<'a> {
     match job {
+        Job::Link { from, to } => {
+            Request::Link(Link { from: Target::Path(walk(from)), to: walk(to) })
+        }
+        Job::AskOf { what, path } => {
+            Request::TierAsk(TierAsk { what: *what, shard: shard_of_node, path: path.as_bytes() })
+        }
         Job::Read { path, .. } | Job::ReadPart { path, .. } => open(path, 0),
         Job::Write { path, .. } => open(path, O_WRONLY | O_CREAT | O_TRUNC),
         Job::Append { path, makes: true, .. } => open(path, O_WRONLY | O_CREAT),
@@ -297,7 +320,8 @@ impl Client {
         let doing =
             Doing { job, stage, lane: 0, request: 0, open: None, bytes: Vec::new(), since_ns };
         let request = doing.job.clone();
-        self.ask(node, doing, &request_of(&request));
+        let shard = node.first_shard();
+        self.ask(node, doing, &request_of(&request, shard));
     }
 
     fn ask(&mut self, node: &Node, mut doing: Doing, request: &Request<'_>) {
@@ -359,6 +383,18 @@ impl Client {
                 if let Job::Write { mark, .. } | Job::Append { mark, .. } = doing.job {
                     external.judge.acknowledge(mark);
                 }
+                let Some(open) = doing.open.filter(|_| external.judge.flushed_at_close) else {
+                    return self.close(node, doing, Heard::Done);
+                };
+                // So does a close by a process, before the description goes.
+                doing.stage = Stage::Flushing;
+                self.ask(node, doing, &Request::Flush(Flush { open }));
+                false
+            }
+            Stage::Flushing => {
+                if let Job::Write { mark, .. } | Job::Append { mark, .. } = doing.job {
+                    external.judge.closed(mark);
+                }
                 self.close(node, doing, Heard::Done)
             }
             Stage::Paging(names) => self.took_page((node, external), doing, names, body),
@@ -370,6 +406,10 @@ impl Client {
                 self.heard = Some(match doing.job {
                     Job::Move { from, to } => {
                         external.judge.moved(&from, &to);
+                        Heard::Done
+                    }
+                    Job::Link { .. } => {
+                        external.judge.say(format!("{:?} was done", doing.job));
                         Heard::Done
                     }
                     Job::Ask { .. } => {

@@ -13,7 +13,7 @@ use super::{
     content_of,
     judge::{Judge, There},
     parent_of,
-    plan::Act,
+    plan::{Act, below},
 };
 
 #[derive(Debug, Clone, Default)]
@@ -54,7 +54,7 @@ fn is_same(known: &Attr, now: &Attr) -> bool {
 }
 
 fn is_below(path: &str, directory: &str) -> bool {
-    path.strip_prefix(directory).is_some_and(|rest| rest.starts_with('/'))
+    below(path, directory).is_some()
 }
 
 impl Entry {
@@ -181,11 +181,22 @@ impl External {
     }
 
     /// A program does not know what has become of something that it did: it may have been done
-    /// outside without the daemon knowing of it, which takes that for others'.
+    /// outside without the daemon knowing of it. A daemon must not take that for others', but what
+    /// stands outside where a file was moved to is another one's content.
     pub fn note_unknown(&mut self, job: &Job) {
-        if !self.judge.untroubled {
-            job.changes().into_iter().for_each(|path| self.note_touched(path));
+        if let Job::Move { to, .. } = job
+            && !self.judge.untroubled
+        {
+            self.note_touched(to);
         }
+    }
+
+    /// What others have changed in a directory is in another one now.
+    fn touched_move(&mut self, from: &str, to: &str) {
+        let touched = self.touched.iter();
+        let moved = touched.filter_map(|path| Some(format!("{to}{}", below(path, from)?)));
+        let moved: Vec<String> = moved.collect();
+        self.touched.extend(moved);
     }
 
     /// Whether others have changed what is at the path, or above it.

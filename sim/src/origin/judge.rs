@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
 use mayfly_types::Errno;
 
-use super::{Content, OF_OTHERS, client::Job, parent_of};
+use super::{Content, OF_OTHERS, client::Job, parent_of, plan::below};
 
 /// What is under a path outside.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -37,6 +37,10 @@ pub struct Judge {
     pub valid_ns: Option<u64>,
     /// Nothing is done but by the origin's others.
     pub untroubled: bool,
+    /// There may be no space though nothing goes wrong.
+    pub is_short: bool,
+    /// What a program has closed is outside.
+    pub flushed_at_close: bool,
     /// Names that programs change.
     pub own: BTreeSet<String>,
     /// Contents that were outside, and marks of them.
@@ -122,8 +126,32 @@ impl Judge {
         }
     }
 
-    /// A client is about to move a file. Until it hears of that, either may be there.
+    /// It was told that the file with the mark is closed.
+    pub fn closed(&mut self, mark: u32) {
+        let inside = self.marks.get(&mark);
+        let counts = inside.is_some_and(|inside| inside.acknowledged && !inside.superseded);
+        if self.flushed_at_close && counts && !self.flushed.contains(&mark) {
+            self.say(format!("the file with {mark} is closed, which is nowhere outside"));
+        }
+    }
+
+    /// A client is about to move a file, or a directory with all that is in it. Until it hears of
+    /// that, either may be there.
     pub fn begin_move(&mut self, from: &str, to: &str) {
+        for rest in self.rests_below(from) {
+            self.begin_move_one(&format!("{from}{rest}"), &format!("{to}{rest}"));
+        }
+        self.begin_move_one(from, to);
+    }
+
+    /// Files of clients in a directory, by the end of their paths.
+    fn rests_below(&self, directory: &str) -> Vec<String> {
+        let paths = self.of_path.keys().chain(self.moving.keys()).chain(self.emptied.keys());
+        let rests: BTreeSet<&str> = paths.filter_map(|path| below(path, directory)).collect();
+        rests.into_iter().map(str::to_owned).collect()
+    }
+
+    fn begin_move_one(&mut self, from: &str, to: &str) {
         self.supersede(to);
         let marks = self.of_path.get(from).cloned().unwrap_or_default();
         self.supersede(from);
@@ -135,6 +163,13 @@ impl Judge {
 
     /// It was moved.
     pub fn moved(&mut self, from: &str, to: &str) {
+        for rest in self.rests_below(from) {
+            self.moved_one(&format!("{from}{rest}"), &format!("{to}{rest}"));
+        }
+        self.moved_one(from, to);
+    }
+
+    fn moved_one(&mut self, from: &str, to: &str) {
         let marks = self.moving.remove(from).unwrap_or_default();
         for mark in &marks {
             if let Some(inside) = self.marks.get_mut(mark) {
@@ -269,6 +304,9 @@ impl Judge {
 
     /// Something that was begun at that moment has failed; `is_open` when that was possible.
     pub fn failed(&mut self, job: &Job, is_open: bool, from_ns: u64, errno: Errno) {
+        if self.is_short && errno == Errno::ENOSPC {
+            return;
+        }
         let (Job::Read { path, .. } | Job::ReadPart { path, .. } | Job::List { path }) = job else {
             let of_disk = [Errno::EIO, Errno::ENOSPC, Errno::ETIMEDOUT].contains(&errno);
             if self.untroubled && of_disk {
@@ -316,9 +354,12 @@ impl Judge {
         }
         let of_inside = |mark: Option<&u32>| mark.copied().filter(|mark| *mark < OF_OTHERS);
         let (first, before) = (of_inside(new.first()), of_inside(old.first()));
-        let emptied_ns = match new.is_empty() {
-            true => self.emptied.get(path).map(|ns| ns.unwrap_or(u64::MAX)),
-            false => first.and_then(|mark| self.marks.get(&mark)?.emptied_ns),
+        // Who has emptied it may have died before it wrote, and another one has added something.
+        let emptied = || self.emptied.get(path).map(|ns| ns.unwrap_or(u64::MAX));
+        let emptied_ns = match first.and_then(|mark| self.marks.get(&mark)) {
+            Some(inside) => inside.emptied_ns.or_else(emptied),
+            None if new.is_empty() => emptied(),
+            None => None,
         };
         // Of one program; what others have moved there is judged by its time.
         let is_older = by_others_ns.is_none()

@@ -103,6 +103,12 @@ impl Keeper {
         node.detach(self.session);
     }
 
+    /// Whether it has nothing to do, and has said what came of everything.
+    #[must_use]
+    pub fn is_idle(&self) -> bool {
+        self.threads.iter().all(|doing| matches!(doing, Doing::Idle | Doing::Asks(_)))
+    }
+
     /// What a thread is at.
     #[must_use]
     pub fn tell_of(&self, thread: usize) -> String {

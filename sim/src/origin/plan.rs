@@ -1,6 +1,8 @@
 //! What a seed says: what there is outside, what others do there, what programs do inside, and
 //! what goes wrong.
 
+mod wide;
+
 use std::collections::BTreeSet;
 
 use mayfly_types::Errno;
@@ -13,6 +15,7 @@ use super::{OF_OTHERS, client::Job};
 use crate::{
     dice::Dice,
     network::{MS, SECOND, US, Weather},
+    node::CachePolicy,
     shrink::Lists,
 };
 
@@ -107,6 +110,8 @@ pub struct Plan {
     pub shards: u32,
     /// How long what is seen outside is believed, milliseconds; nothing: for ever.
     pub valid_ms: Option<u64>,
+    /// What goes back by itself, and how much space there is.
+    pub policy: CachePolicy,
     /// How the network is.
     pub weather: Weather,
     /// How slow things are.
@@ -162,7 +167,20 @@ impl Plan {
         let work_ns = draw.dice.between(SECOND, 20 * SECOND);
         let others = draw.others(work_ns);
         let troubles = draw.troubles(work_ns, nodes);
-        Plan { seed, nodes, shards, valid_ms, weather, slow, planted, troubles, others, programs }
+        let policy = CachePolicy::default();
+        Plan {
+            seed,
+            nodes,
+            shards,
+            valid_ms,
+            policy,
+            weather,
+            slow,
+            planted,
+            troubles,
+            others,
+            programs,
+        }
     }
 }
 
@@ -332,11 +350,25 @@ impl Draw {
     }
 }
 
+/// Where a path is in a directory.
+pub fn below<'a>(path: &'a str, directory: &str) -> Option<&'a str> {
+    path.strip_prefix(directory).filter(|rest| rest.starts_with('/'))
+}
+
 impl Plan {
     /// Names that only one program changes inside.
     pub fn own_names(&self) -> BTreeSet<String> {
-        let of_jobs = self.programs.iter().flat_map(|program| &program.jobs);
-        of_jobs.flat_map(|(_, job)| job.changes()).map(str::to_owned).collect()
+        let of_jobs = || self.programs.iter().flat_map(|program| &program.jobs);
+        let changed = of_jobs().flat_map(|(_, job)| job.changes()).map(str::to_owned);
+        let mut names: BTreeSet<String> = changed.collect();
+        // What is in a directory that moves is there, too.
+        for (_, job) in of_jobs() {
+            let Job::Move { from, to } = job else { continue };
+            let moved = names.iter().filter_map(|name| Some(format!("{to}{}", below(name, from)?)));
+            let moved: Vec<String> = moved.collect();
+            names.extend(moved);
+        }
+        names
     }
 }
 

@@ -161,6 +161,7 @@ impl<'a> World<'a> {
             };
             let mut node = Node::new(numbering, clock.another(), None, placing);
             node.link_origin(plan.valid_ms);
+            node.keep_policy(plan.policy);
             let shards = plan.shards as usize;
             Member {
                 node,
@@ -176,6 +177,8 @@ impl<'a> World<'a> {
         let mut external = External::new(options.bug);
         external.judge.valid_ns = plan.valid_ms.map(|ms| ms * MS);
         external.judge.untroubled = plan.troubles.is_empty();
+        external.judge.is_short = plan.policy.space_bytes.is_some();
+        external.judge.flushed_at_close = plan.policy.write_back.at_close;
         external.judge.own = plan.own_names();
         for act in &plan.planted {
             external.act(act);

@@ -87,7 +87,9 @@ impl Shard {
         }
         self.all_sent(|other, _| other == file)?;
         match request {
-            Request::Flush(flush) => self.tell_failure(flush.open).map(|()| true),
+            Request::Flush(flush) => {
+                self.tell_failure(flush.open).map(|()| !self.goes_back_at_close())
+            }
             Request::Sync(_) => self.tell_failure_of(request).map(|()| false),
             _ => Ok(false),
         }

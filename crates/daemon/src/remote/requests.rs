@@ -161,7 +161,9 @@ impl Shard {
             return Ok(true);
         }
         match request {
-            Request::Close(_) | Request::Flush(_) => return Ok(false),
+            Request::Close(_) => return Ok(false),
+            // What is dirty goes back from there.
+            Request::Flush(_) if !self.goes_back_at_close() => return Ok(false),
             Request::Grant(grant) if grant.want & GRANT_PART != 0 => {
                 check_grant(&self.files.opens.get(grant.open)?, grant)?;
                 return match self.grant_elsewhere(file, to)? {

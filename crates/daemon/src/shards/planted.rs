@@ -40,6 +40,8 @@ pub enum Planted {
     CloseDoesNotWait,
     /// A daemon does not take up which files its predecessor had not written back.
     DirtyForgotten,
+    /// When space is short, files go that are not written back.
+    EvictsDirty,
     /// What was seen of an origin's directory is believed for ever.
     NeverLooksAgain,
 }

@@ -224,8 +224,7 @@ impl Shard {
         let known = self.chunks_of(&located.inode)?;
         let is_new = known.is_none();
         let chunks = known.map_or_else(|| Shard::no_chunks(&located.inode), Ok)?;
-        self.check_room()?;
-        if !self.find_room(bytes)? {
+        if !self.has_room_to_fetch(bytes)? {
             return Err(Errno::ENOSPC.into());
         }
         if is_new {

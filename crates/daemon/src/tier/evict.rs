@@ -20,10 +20,11 @@ use mayfly_types::{
 use mayfly_wire::{GRANT_WRITE, Request};
 
 use crate::{
-    fault::Outcome,
+    fault::{Fault, Outcome},
     log,
     namespace::state::inode::Located,
     shard::Shard,
+    shards::planted::{Planted, is_planted},
     tier::{
         gates::{is_absent, is_by_chunks, master_of},
         state::{table::Flush, wanted::At},
@@ -46,7 +47,7 @@ fn is_clean(inode: &Inode) -> bool {
     let has_object = matches!(inode.content, Content::Object(_)) && origin.resident;
     let has_chunks = is_by_chunks(inode) && inode.generation > 0;
     inode.kind() == FileKind::Regular
-        && !origin.dirty
+        && (!origin.dirty || is_planted(Planted::EvictsDirty))
         && !inode.unsettled
         && (has_object || has_chunks)
 }
@@ -107,6 +108,15 @@ impl Shard {
         if self.free_bytes() < wanted {
             self.tier.policy.evict_again_ms = self.elapsed_ms() + PAUSE_MS;
             self.flush_early();
+        }
+    }
+
+    /// Whether there is room for a fetch. What open files have set aside that are not at hand, or
+    /// other shards', cannot be waited for here: the request is being put aside already.
+    pub(crate) fn has_room_to_fetch(&mut self, bytes: u64) -> Outcome<bool> {
+        match self.find_room(bytes.max(1)) {
+            Err(Fault::Ask(_) | Fault::Prepare(_)) => Ok(false),
+            found => Ok(found? && self.store.has_room()),
         }
     }
 

@@ -7,7 +7,7 @@
 
 use mayfly_meta::{
     key,
-    record::{Content, Inode, Master, Origin},
+    record::{Content, Inode, Origin},
 };
 use mayfly_object::ObjectId;
 use mayfly_types::{BLOCK_BYTES, Errno, FileId, FileKind, limits::INLINE_BYTES_MAX};
@@ -29,8 +29,7 @@ impl Shard {
         let size_bytes = self.load_cached(file, at)?.inode.size_bytes;
         self.make_room_for(size_bytes);
         let mut located = self.load_cached(file, at)?;
-        self.check_room()?;
-        if !self.find_room(size_bytes)? {
+        if !self.has_room_to_fetch(size_bytes)? {
             return Err(Errno::ENOSPC.into());
         }
         let generation = self.next_generation(&located.inode)?;
@@ -117,7 +116,7 @@ impl Shard {
         let (mtime, size_bytes) = (attr.mtime, attr.size_bytes);
         let origin = Origin { mtime, size_bytes, resident: true, ..origin };
         self.set_origin(inode, Some(origin));
-        inode.residency = Master { ctime: attr.ctime, ..master }.encode();
+        inode.residency = master.seen(attr.ctime).encode();
         self.count(origin.source, |counts| {
             counts.fetches += 1;
             counts.fetched_bytes += size_bytes;

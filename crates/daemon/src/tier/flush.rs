@@ -11,7 +11,7 @@ use std::sync::atomic::Ordering::Release;
 
 use mayfly_meta::{
     key,
-    record::{Content, Master, Origin},
+    record::{Content, Origin},
 };
 use mayfly_types::{Errno, FileId, FileKind, limits::TIER_FLUSHES_MAX};
 
@@ -89,7 +89,7 @@ impl Shard {
                 let after = Origin { mtime, size_bytes, dirty, ..origin };
                 self.set_origin(&mut located.inode, Some(after));
                 let master = master_of(&located.inode)?;
-                located.inode.residency = Master { ctime: attr.ctime, ..master }.encode();
+                located.inode.residency = master.seen(attr.ctime).encode();
                 if !dirty {
                     self.forget_dirty(*file)?;
                 }

@@ -67,6 +67,10 @@ impl Shard {
         if self.tier.journal.makes(directory).is_some() {
             return Ok(());
         }
+        // What others do after a change was made outside for it comes after this operation.
+        if self.run.outside.has_changed() {
+            return Ok(());
+        }
         let now_ms = self.elapsed_ms();
         match self.tier.directories.get(&directory) {
             Some(Known::Plain) => return Ok(()),

@@ -18,7 +18,7 @@ use mayfly_types::{
 };
 use mayfly_wire::{
     Op, TierDone, TierItem,
-    tier::{NO_ATTR, TIER_CONFLICT, errno_of},
+    tier::{NO_ATTR, TIER_CONFLICT, TIER_UNSETTLED, TIER_UNSURE, errno_of},
 };
 
 use crate::{
@@ -181,6 +181,7 @@ impl Shard {
 
     /// A request changes names outside; whether it may have done so before.
     fn note_change(&mut self, caller: Caller, names: Vec<At>) -> Result<bool, Errno> {
+        self.be_unsure(&names).map_err(|fault| fault.errno())?;
         let known = self.tier.journal.begun.remove(&(caller.session, caller.lane));
         let known = known.filter(|known| known.request_id == caller.request_id);
         let again = known.as_ref().is_some_and(|known| known.earlier);
@@ -212,9 +213,12 @@ impl Shard {
         }
     }
 
-    /// The same, if the present run has changed names outside.
+    /// The same, if the request has changed names outside, or may have done so for an earlier
+    /// daemon and has not come so far for this one.
     pub(crate) fn end_changes_at_origin(&mut self, caller: Caller) {
-        if self.run.outside.has_changed() {
+        let begun = self.tier.journal.begun.get(&(caller.session, caller.lane));
+        let came_again = begun.is_some_and(|begun| begun.request_id == caller.request_id);
+        if self.run.outside.has_changed() || came_again {
             self.change_is_known(caller);
         }
     }
@@ -351,7 +355,9 @@ impl Shard {
                 let located = self.load_cached(*file, at)?;
                 (told.file, told.known) = (*file, known_of(&located)?);
                 told.attr = self.attr_from(&settled(&located), None, &Default::default())?;
-                told.which = u32::from(located.inode.unsettled);
+                let unsure = master_of(&located.inode)?.unsure;
+                told.which = if located.inode.unsettled { TIER_UNSETTLED } else { 0 };
+                told.which |= if unsure { TIER_UNSURE } else { 0 };
                 match &located.inode.content {
                     Content::Inline(content) => bytes.clone_from(content),
                     Content::Object(generation) => {
@@ -371,53 +377,6 @@ impl Shard {
         }
         (told.other, told.bytes) = (&other, &bytes);
         Ok(encoded(path.len() + other.len() + bytes.len() + 512, &told)?)
-    }
-
-    fn encode_change(
-        &mut self,
-        at: &At,
-        change: &Change,
-        told: &mut TierItem<'_>,
-    ) -> Outcome<(Vec<u8>, Vec<u8>)> {
-        match change {
-            Change::Create { mode } | Change::MakeDirectory { mode } => told.attr.mode = *mode,
-            Change::Symlink { target } => return Ok((target.clone(), Vec::new())),
-            Change::Remove | Change::RemoveDirectory => {}
-            Change::Rename { to, flags } => {
-                told.which = *flags;
-                told.known = self.known_to_change((at, to), told.file)?;
-                return Ok((self.path_at_origin(to)?.1, Vec::new()));
-            }
-            Change::SetAttr { which, mode, uid, gid, atime, mtime } => {
-                told.which = *which;
-                (told.attr.mode, told.attr.uid, told.attr.gid) = (*mode, *uid, *gid);
-                (told.attr.atime, told.attr.mtime) = (*atime, *mtime);
-                told.known = self.known_to_change((at, at), told.file)?;
-            }
-            Change::SetXattr { name, value, flags } => {
-                told.which = *flags;
-                told.known = self.known_to_change((at, at), told.file)?;
-                return Ok((name.clone(), value.clone()));
-            }
-            Change::RemoveXattr { name } => {
-                told.known = self.known_to_change((at, at), told.file)?;
-                return Ok((name.clone(), Vec::new()));
-            }
-        }
-        Ok((Vec::new(), Vec::new()))
-    }
-
-    /// What is known of a master copy that is about to be changed, whose name it was or, with an
-    /// entry of the journal, has been since. That says which `file` it is.
-    fn known_to_change(&mut self, (at, to): (&At, &At), file: FileId) -> Outcome<Attr> {
-        if file != FileId::NONE {
-            return self.load_cached(file, to).map_or(Ok(NO_ATTR), |located| known_of(&located));
-        }
-        let found = match at.1.is_empty() {
-            true => Some(at.0),
-            false => self.lookup_here(at)?.map(|(id, _)| id),
-        };
-        found.map_or(Ok(NO_ATTR), |id| known_of(&self.load_cached(id, at)?))
     }
 
     /// The file that stands under a name of a directory that has an origin.
@@ -463,7 +422,8 @@ impl Shard {
         // Where the directory was another one may be by now, whose names were listed.
         let is_look = |item: &Item| matches!(item.work, Work::Wanted(Wanted::Look(_)));
         let is_look = self.tier.items.get(&number).is_some_and(is_look);
-        if (is_gone || is_look) && self.was_moved(number) {
+        let is_over = is_gone && self.tier.was_listed(number);
+        if is_over || (is_gone || is_look) && self.was_moved(number) {
             if let Some(item) = self.tier.items.get_mut(&number) {
                 item.holder = None;
             }
@@ -590,7 +550,7 @@ fn settled(located: &Located) -> mayfly_meta::record::Inode {
 }
 
 /// What is known of a master copy, as the keeper is told of it.
-fn known_of(located: &Located) -> Outcome<Attr> {
+pub(crate) fn known_of(located: &Located) -> Outcome<Attr> {
     let inode = &located.inode;
     let Some(origin) = inode.origin else { return Ok(NO_ATTR) };
     let ctime = master_of(inode)?.ctime;

@@ -22,7 +22,7 @@
 use mayfly_meta::{
     key,
     record::{
-        Master, Origin,
+        Origin,
         journal::{Change, Entry},
     },
 };
@@ -307,7 +307,7 @@ impl Shard {
         let (mtime, size_bytes) = (seen.attr.mtime, seen.attr.size_bytes);
         let master = master_of(inode)?;
         self.set_origin(inode, Some(Origin { mtime, size_bytes, ..origin }));
-        inode.residency = Master { ctime: seen.attr.ctime, ..master }.encode();
+        inode.residency = master.seen(seen.attr.ctime).encode();
         self.saw(inode, seen.at_ms);
         Ok(())
     }

@@ -213,13 +213,15 @@ impl Shard {
             here.insert(name.clone(), (id, kind));
             let is_over = !entries.contains_key(name.as_slice())
                 && (kind != FileKind::Directory || self.is_home(id) || item.has_unseated(id));
-            if is_over && !item.is_touched(&name) && !self.is_busy(directory, &name) {
+            // Who waits for its attributes is told that it is gone.
+            if is_over && !item.is_changed(&name) && !self.is_changing(directory, &name) {
                 self.forget_removed(&(directory, name), (id, kind))?;
                 self.commit_now_and_then()?;
             }
         }
         for (name, entry) in entries {
             if item.is_touched(name) || self.is_busy(directory, name) {
+                self.tier.is_listed(&(directory, name.to_vec()));
                 continue;
             }
             let at = (directory, name.to_vec());
@@ -246,8 +248,13 @@ impl Shard {
 
     /// Whether something is being done about the name. What was seen outside meanwhile may be over.
     fn is_busy(&self, directory: FileId, name: &[u8]) -> bool {
+        self.tier.is_busy(&(directory, name.to_vec())) || self.is_changing(directory, name)
+    }
+
+    /// The same, but that it is looked at.
+    fn is_changing(&self, directory: FileId, name: &[u8]) -> bool {
         let at = (directory, name.to_vec());
-        if self.tier.is_busy(&at) {
+        if self.tier.is_changing(&at) {
             return true;
         }
         let prepared = [(PrepareLock::Name(at.0, at.1), true)];
@@ -314,7 +321,7 @@ impl Shard {
         self.set_origin(inode, Some(origin));
         self.saw(inode, seen.at_ms);
         let (parent, name) = (place.directory, place.name.clone());
-        inode.residency = Master { ctime: attr.ctime, parent, name }.encode();
+        inode.residency = Master { ctime: attr.ctime, parent, name, unsure: false }.encode();
     }
 
     /// The same of a directory. One that was made now has no names that are not here.
@@ -385,7 +392,7 @@ impl Shard {
         let (mtime, size_bytes) = (attr.mtime, attr.size_bytes);
         let origin = Origin { mtime, size_bytes, resident: false, ..origin };
         self.set_origin(&mut located.inode, Some(origin));
-        located.inode.residency = Master { ctime: attr.ctime, ..master }.encode();
+        located.inode.residency = master.seen(attr.ctime).encode();
         self.save(&located)
     }
 

@@ -5,10 +5,10 @@
 //! finds out.
 
 use mayfly_meta::record::{BirthKey, Inode, Master, Origin};
-use mayfly_types::{Errno, FileId, FileKind};
+use mayfly_types::{Attr, Errno, FileId, FileKind};
 use mayfly_wire::{
     SET_ATIME, SET_ATIME_NOW, SET_GID, SET_MODE, SET_MTIME, SET_MTIME_NOW, SET_SIZE, SET_UID,
-    SetAttr,
+    SetAttr, TierItem, tier::NO_ATTR,
 };
 
 use crate::{
@@ -18,6 +18,7 @@ use crate::{
     shard::Shard,
     tier::{
         gates::{is_absent, master_of},
+        items::known_of,
         state::wanted::{At, Change, Seen, Wanted},
     },
 };
@@ -64,6 +65,26 @@ impl Shard {
             Some(_) => Ok(()),
             None => Err(Errno::EIO.into()),
         }
+    }
+
+    /// Names, or what they stand for, are about to be changed outside. How that ends need not come
+    /// to be known here: the request may fail, or its process die, after it was done. So it is
+    /// noted before, and a file that is dirty, or will be, is not taken for one that others have
+    /// changed. What is seen next says how it is.
+    pub(crate) fn be_unsure(&mut self, names: &[At]) -> Outcome<()> {
+        for at in names {
+            let Some((id, FileKind::Regular)) = self.lookup_here(at)? else { continue };
+            let mut located = self.load_cached(id, at)?;
+            if located.inode.origin.is_none() {
+                continue;
+            }
+            let master = master_of(&located.inode)?;
+            if !master.unsure {
+                located.inode.residency = Master { unsure: true, ..master }.encode();
+                self.save(&located)?;
+            }
+        }
+        Ok(())
     }
 
     /// No names are changed in a directory whose origin is read-only, whatever else is wrong.
@@ -250,7 +271,7 @@ impl Shard {
         }
         let master = master_of(inode)?;
         self.set_origin(inode, Some(Origin { mtime: seen.attr.mtime, ..origin }));
-        inode.residency = Master { ctime: seen.attr.ctime, ..master }.encode();
+        inode.residency = master.seen(seen.attr.ctime).encode();
         self.saw(inode, seen.at_ms);
         Ok(())
     }
@@ -296,5 +317,53 @@ impl Shard {
         }
         self.note_dirty(located)?;
         self.own_chunks(located)
+    }
+
+    /// What the keeper is told of a change, besides the path: `other` and `bytes`.
+    pub(crate) fn encode_change(
+        &mut self,
+        at: &At,
+        change: &Change,
+        told: &mut TierItem<'_>,
+    ) -> Outcome<(Vec<u8>, Vec<u8>)> {
+        match change {
+            Change::Create { mode } | Change::MakeDirectory { mode } => told.attr.mode = *mode,
+            Change::Symlink { target } => return Ok((target.clone(), Vec::new())),
+            Change::Remove | Change::RemoveDirectory => {}
+            Change::Rename { to, flags } => {
+                told.which = *flags;
+                told.known = self.known_to_change((at, to), told.file)?;
+                return Ok((self.path_at_origin(to)?.1, Vec::new()));
+            }
+            Change::SetAttr { which, mode, uid, gid, atime, mtime } => {
+                told.which = *which;
+                (told.attr.mode, told.attr.uid, told.attr.gid) = (*mode, *uid, *gid);
+                (told.attr.atime, told.attr.mtime) = (*atime, *mtime);
+                told.known = self.known_to_change((at, at), told.file)?;
+            }
+            Change::SetXattr { name, value, flags } => {
+                told.which = *flags;
+                told.known = self.known_to_change((at, at), told.file)?;
+                return Ok((name.clone(), value.clone()));
+            }
+            Change::RemoveXattr { name } => {
+                told.known = self.known_to_change((at, at), told.file)?;
+                return Ok((name.clone(), Vec::new()));
+            }
+        }
+        Ok((Vec::new(), Vec::new()))
+    }
+
+    /// What is known of a master copy that is about to be changed, whose name it was or, with an
+    /// entry of the journal, has been since. That says which `file` it is.
+    fn known_to_change(&mut self, (at, to): (&At, &At), file: FileId) -> Outcome<Attr> {
+        if file != FileId::NONE {
+            return self.load_cached(file, to).map_or(Ok(NO_ATTR), |located| known_of(&located));
+        }
+        let found = match at.1.is_empty() {
+            true => Some(at.0),
+            false => self.lookup_here(at)?.map(|(id, _)| id),
+        };
+        found.map_or(Ok(NO_ATTR), |id| known_of(&self.load_cached(id, at)?))
     }
 }

@@ -14,6 +14,7 @@ use crate::{
     api::Caller,
     fault::{Fault, Outcome, Served},
     shard::Shard,
+    shards::planted::{Planted, is_planted},
     tier::state::{source::WriteBack, table::Flush, wanted::Wanted},
 };
 
@@ -45,8 +46,14 @@ impl Shard {
         Err(Fault::Outside(Box::new(Wanted::Back(id, at))))
     }
 
+    /// Whether who could write waits at its close until what is dirty is outside.
+    pub(crate) fn goes_back_at_close(&self) -> bool {
+        let waits = !is_planted(Planted::CloseDoesNotWait);
+        self.has_tier() && self.tier.policy.write_back.at_close && waits
+    }
+
     pub(crate) fn written_back_at_close(&mut self, id: FileId) -> Outcome<()> {
-        if self.tier.policy.write_back.at_close { self.written_back(id) } else { Ok(()) }
+        if self.goes_back_at_close() { self.written_back(id) } else { Ok(()) }
     }
 
     pub(crate) fn written_back_at_sync(&mut self, id: FileId) -> Outcome<()> {

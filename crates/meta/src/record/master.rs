@@ -10,6 +10,7 @@ use crate::{StoreError, bytes::Put};
 
 const MASTER_V1: u8 = 0x91;
 const BEGUN_V1: u8 = 0x92;
+const MASTER_UNSURE: u8 = 0x93;
 
 /// Where the master copy is, and what was last seen of it.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -20,13 +21,22 @@ pub struct Master {
     pub parent: FileId,
     /// Its name there.
     pub name: Vec<u8>,
+    /// Its name or its attributes may have been changed for an operation that was not ended here:
+    /// it may have another ctime, and be there no more.
+    pub unsure: bool,
 }
 
 impl Master {
+    /// The same, that was seen with this ctime.
+    #[must_use]
+    pub fn seen(self, ctime: Timestamp) -> Master {
+        Master { ctime, unsure: false, ..self }
+    }
+
     /// The bytes.
     #[must_use]
     pub fn encode(&self) -> Vec<u8> {
-        let mut record = vec![MASTER_V1];
+        let mut record = vec![if self.unsure { MASTER_UNSURE } else { MASTER_V1 }];
         record.put_time(self.ctime);
         record.put_u64(self.parent.0);
         record.push(self.name.len() as u8);
@@ -39,14 +49,15 @@ impl Master {
     /// # Errors
     /// [`StoreError::Corrupt`].
     pub fn decode(record: &[u8]) -> Result<Master, StoreError> {
-        let mut from = form(record, MASTER_V1)?;
+        let unsure = record.first() == Some(&MASTER_UNSURE);
+        let mut from = form(record, if unsure { MASTER_UNSURE } else { MASTER_V1 })?;
         let ctime = from.time()?;
         let parent = FileId(from.u64()?);
         let name_bytes = usize::from(from.u8()?);
         debug_assert!(name_bytes <= NAME_BYTES_MAX);
         let name = from.bytes(name_bytes)?.to_vec();
         from.finish()?;
-        Ok(Master { ctime, parent, name })
+        Ok(Master { ctime, parent, name, unsure })
     }
 }
 
@@ -111,11 +122,14 @@ mod tests {
     #[test]
     fn it_comes_back_as_it_was_and_other_bytes_are_refused() {
         let ctime = Timestamp { seconds: 3, nanoseconds: 4 };
-        let master = Master { ctime, parent: FileId(9), name: b"name".to_vec() };
-        let record = master.encode();
-        assert_eq!(Master::decode(&record).unwrap(), master);
-        for bad in [&record[..record.len() - 1], &[], &[0x93, 0], &[&record[..], &[0]].concat()] {
-            assert!(Master::decode(bad).is_err());
+        for unsure in [false, true] {
+            let master = Master { ctime, parent: FileId(9), name: b"name".to_vec(), unsure };
+            let record = master.encode();
+            assert_eq!(Master::decode(&record).unwrap(), master);
+            let longer = [&record[..], &[0]].concat();
+            for bad in [&record[..record.len() - 1], &[], &[0x93, 0], &[0x94, 0], &longer] {
+                assert!(Master::decode(bad).is_err());
+            }
         }
     }
 }

@@ -60,17 +60,19 @@ impl Store {
         let mut content = content_of(item, &object)?;
         let about = about(item.attr.mode, content.mtime, mark);
         let mapped = content.mapped;
-        if let Some(there) = there.as_ref().filter(|_| expected) {
+        if expected {
             note_put(&note, (mark, content.mtime, content.bytes))?;
             let source: &mut dyn Read = &mut content.source;
             let source = (source, content.bytes);
-            match self.bucket.put_file(path, &about, source, Expected::Object(there)) {
+            let expected = there.as_ref().map_or(Expected::Nothing, Expected::Object);
+            match self.bucket.put_file(path, &about, source, expected) {
                 Ok(()) => {
                     let now = self.look(path)?.ok_or(Errno::ENOENT)?;
                     return Ok(Outcome { same: mapped, ..Outcome::of(self.attr_of(&now)) });
                 }
                 // Somebody was faster.
-                Err(refused) if refused.errno == Errno::ESTALE.raw() => {}
+                Err(refused)
+                    if [Errno::ESTALE, Errno::EEXIST].map(Errno::raw).contains(&refused.errno) => {}
                 Err(refused) => return Err(super::errno_of(path, &refused)),
             }
         }

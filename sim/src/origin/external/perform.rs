@@ -8,7 +8,7 @@ use mayfly_wire::{
     tier::{
         NO_ATTR, TIER_CHECK, TIER_CHUNKS, TIER_CONFLICT, TIER_CREATE, TIER_FETCH, TIER_FLUSH,
         TIER_LOOK, TIER_MAKE_DIRECTORY, TIER_REMOVE, TIER_REMOVE_DIRECTORY, TIER_RENAME,
-        TIER_SET_ATTR, TierEntry, pack,
+        TIER_SET_ATTR, TIER_UNSETTLED, TIER_UNSURE, TierEntry, pack,
     },
 };
 
@@ -208,8 +208,10 @@ impl External {
         let note = (node, item.file.0);
         let earlier = self.notes.get(&note).copied();
         let put_of = |attr: &Attr| (attr.id.0, attr.mtime, attr.size_bytes);
-        let expected = there.is_some_and(|there| {
-            is_same(&item.known, &there)
+        let unsure = item.which & TIER_UNSURE != 0 && self.bug != Some(Bug::TakesOwnForOthers);
+        let expected = there.map_or(unsure, |there| {
+            let ctime = if unsure { there.ctime } else { item.known.ctime };
+            is_same(&Attr { ctime, ..item.known }, &there)
                 || there.kind == FileKind::Regular && earlier == Some(put_of(&there))
         });
         self.flushes += 1;
@@ -299,6 +301,7 @@ impl External {
         if is_touched {
             self.note_touched(to);
         }
+        self.touched_move(path, to);
         Ok(Done { same: known(&before), ..Done::of(self.attr(to)?) })
     }
 
@@ -329,7 +332,7 @@ fn bytes_to_flush(item: &TierItem<'_>, disk: &Disk) -> Result<(Vec<u8>, Timestam
     }
     let object = object_of(item)?;
     let attr = disk.objects().attr(object)?;
-    let (limit, mtime) = match item.which {
+    let (limit, mtime) = match item.which & TIER_UNSETTLED {
         0 => (item.attr.size_bytes.min(attr.size_bytes), item.attr.mtime),
         _ => (attr.size_bytes, attr.mtime),
     };

@@ -1,6 +1,6 @@
 //! The end of a run: everything is well again, goes back, is compared, and goes.
 
-use mayfly_wire::tier::{TIER_FLUSH_LAST, TIER_FLUSH_NOW};
+use mayfly_wire::tier::{TIER_FLUSH_LAST, TIER_FLUSH_NOW, TIER_UNPIN};
 
 use super::{Due, World};
 use crate::{
@@ -9,6 +9,7 @@ use crate::{
     node::Node,
     origin::{
         client::{Client, Heard, Job},
+        keeper::Keeper,
         plan::DIRECTORIES,
     },
 };
@@ -38,6 +39,7 @@ impl World<'_> {
             self.external.make_directory(&path);
         }
         self.flush_all();
+        self.unpin_all();
         self.look_again();
         self.compare();
         self.clear();
@@ -57,6 +59,15 @@ impl World<'_> {
         let until_ns = self.now_ns + time_ns;
         self.after(time_ns, Due::Wait);
         self.go_on_until(|world| world.now_ns >= until_ns);
+    }
+
+    /// Keepers end what they are at, which may take long where everything is slow. What nobody
+    /// wants any more is kept for them until then: the object of a chunk that was read ahead.
+    fn wait_for_keepers(&mut self) {
+        let is_idle = |member: &super::Member| {
+            member.node.daemon.is_some() && member.keeper.as_ref().is_some_and(Keeper::is_idle)
+        };
+        self.go_on_until(|world| world.members.iter().all(is_idle));
     }
 
     fn flush_all(&mut self) {
@@ -82,6 +93,16 @@ impl World<'_> {
         }
     }
 
+    /// What is pinned may take all the space that there is.
+    fn unpin_all(&mut self) {
+        if self.plan.policy.space_bytes.is_none() {
+            return;
+        }
+        for node in 0..self.members.len() {
+            self.ask(node, Job::AskOf { what: TIER_UNPIN, path: String::new() });
+        }
+    }
+
     /// What was seen is believed no more, if it was so for ever.
     fn look_again(&mut self) {
         if self.is_wrong() || self.plan.valid_ms.is_some() {
@@ -98,6 +119,8 @@ impl World<'_> {
     /// Inside is what is outside.
     fn compare(&mut self) {
         self.wait(2 * SECOND);
+        self.wait_for_keepers();
+        self.wait(SECOND);
         self.check_records();
         for directory in self.external.directories() {
             let mut names = self.external.names(&directory);
@@ -150,6 +173,8 @@ impl World<'_> {
             self.ask_any(Job::List { path: path.to_owned() });
         }
         self.wait(20 * SECOND);
+        self.wait_for_keepers();
+        self.wait(SECOND);
         self.check_records();
         for node in 0..self.members.len() {
             let member = &mut self.members[node];

@@ -8,7 +8,7 @@ use mayfly_wire::tier;
 
 use crate::{
     api::Caller,
-    maps::HashSet,
+    maps::{HashMap, HashSet},
     shard::state::{run::Run, task::Task},
     tier::state::wanted::{At, Change, Seen, Wanted},
 };
@@ -69,9 +69,11 @@ pub(crate) struct Item {
     pub(crate) path: Vec<u8>,
     /// Answers that came in pieces.
     pub(crate) pieces: Vec<u8>,
-    /// Of a look: names that were changed here since it was begun.
-    pub(crate) touched: HashSet<Vec<u8>>,
-    /// Of a flush: the file was changed since it was begun.
+    /// Of a look: names that were changed here since it was begun, and those that were looked at
+    /// themselves, of which it knows no attributes.
+    pub(crate) touched: HashMap<Vec<u8>, bool>,
+    /// Of a flush: the file was changed since it was begun. Of attributes: a look that was not
+    /// before has found the name.
     pub(crate) rewritten: bool,
     /// Of a look: what it has found that is other nodes', and what the keeper has said, while they
     /// are asked.
@@ -93,16 +95,26 @@ impl Item {
             makes_object: false,
             path: Vec::new(),
             pieces: Vec::new(),
-            touched: HashSet::default(),
+            touched: HashMap::default(),
             rewritten: false,
             found: None,
             told: None,
         }
     }
 
-    /// Of a look: whether the name was changed here since it was begun.
+    /// Whether more than attributes may be other ones when it has ended.
+    pub(crate) fn changes(&self) -> bool {
+        !matches!(self.work, Work::Wanted(Wanted::Check(..)))
+    }
+
+    /// Of a look: whether the name was changed here since it was begun, or looked at itself.
     pub(crate) fn is_touched(&self, name: &[u8]) -> bool {
-        self.touched.contains(name)
+        self.touched.contains_key(name)
+    }
+
+    /// Of a look: whether the name was changed here since it was begun.
+    pub(crate) fn is_changed(&self, name: &[u8]) -> bool {
+        self.touched.get(name) == Some(&true)
     }
 
     /// Of a look: the seat of a new directory, if that is at another shard.

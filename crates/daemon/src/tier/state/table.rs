@@ -172,7 +172,7 @@ impl Table {
         self.last += 1;
         let number = self.last;
         for at in item.names() {
-            self.touch(&at);
+            self.touch_by(&at, item.changes());
             self.busy.insert(at, number);
         }
         if let Work::Wanted(Wanted::Look(directory)) = item.work {
@@ -211,7 +211,7 @@ impl Table {
         self.queue.retain(|other| *other != number);
         self.later.retain(|other| *other != number);
         for at in item.names() {
-            self.touch(&at);
+            self.touch_by(&at, item.changes());
             self.busy.remove(&at);
         }
         if let Work::Wanted(Wanted::Look(directory)) = item.work {
@@ -229,11 +229,30 @@ impl Table {
     }
 
     /// A name changes: a look that is under way does not tell of it.
-    pub(crate) fn touch(&mut self, (directory, name): &At) {
+    pub(crate) fn touch(&mut self, at: &At) {
+        self.touch_by(at, true);
+    }
+
+    /// The same, or it is looked at itself.
+    fn touch_by(&mut self, (directory, name): &At, changes: bool) {
         let look = self.looks.get(directory).and_then(|look| self.items.get_mut(look));
-        if let Some(look) = look.filter(|look| !look.touched.contains(name)) {
-            look.touched.insert(name.clone());
+        if let Some(look) = look {
+            *look.touched.entry(name.clone()).or_default() |= changes;
         }
+    }
+
+    /// A look has found the name. Who looks at it alone, and finds nothing, was there earlier.
+    pub(crate) fn is_listed(&mut self, at: &At) {
+        let item = self.busy.get(at).and_then(|number| self.items.get_mut(number));
+        if let Some(item) = item.filter(|item| !item.changes()) {
+            item.rewritten = true;
+        }
+    }
+
+    /// Whether an item has to be done once more, which has found nothing.
+    pub(crate) fn was_listed(&mut self, number: u64) -> bool {
+        let item = self.items.get_mut(&number).filter(|item| !item.changes());
+        item.is_some_and(|item| std::mem::take(&mut item.rewritten))
     }
 
     /// What is in the way of this: an item about one of its names.
@@ -244,8 +263,14 @@ impl Table {
     /// Whether something is or will be done about the name outside, or was begun by a request that
     /// comes again. What is seen there meanwhile is not taken over.
     pub(crate) fn is_busy(&self, at: &At) -> bool {
+        self.busy.contains_key(at) || self.is_changing(at)
+    }
+
+    /// The same, but that it is looked at.
+    pub(crate) fn is_changing(&self, at: &At) -> bool {
         let journal = &self.journal;
-        self.busy.contains_key(at)
+        let item = self.busy.get(at).and_then(|number| self.items.get(number));
+        item.is_some_and(Item::changes)
             || journal.last_of(at).is_some()
             || journal.begun.values().any(|begun| begun.names.contains(at))
     }
