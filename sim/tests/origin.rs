@@ -159,6 +159,27 @@ fn a_name_that_is_listed_later_is_not_gone() {
     finds_nothing(300323, None, "0,3,5-6/2,4,6,8/0-1/0-5/0-6/0-6");
 }
 
+/// A file was moved outside, and the daemon died. Others set its mode, and the next daemon's move
+/// took their time of change for that of the move: the old mode stayed here.
+#[test]
+fn a_mode_that_others_set_before_a_move_is_made_again_is_seen() {
+    finds_nothing(409491, None, "");
+}
+
+/// A file was appended to before any of it was here, and was changed or removed outside. It could
+/// never be flushed; then it was beside, and its length was unsettled without a record.
+#[test]
+fn what_is_appended_to_a_file_that_others_change_is_outside_at_the_end() {
+    [600029, 600094, 600223].into_iter().for_each(|seed| finds_nothing(seed, None, ""));
+}
+
+/// There was no space for the first bytes that were to be written to a long file of which nothing
+/// was here. It was dirty from then on, and there was nothing to flush.
+#[test]
+fn a_write_that_finds_no_space_leaves_nothing_dirty() {
+    finds_nothing(2921, None, "0-1//0-1/0/0/0-1,3");
+}
+
 /// An object of which a chunk was being read ahead stayed until a slow keeper had ended that, and
 /// the judge took it for one that stays.
 #[test]

@@ -1,6 +1,6 @@
 //! Long files of an origin that are written, mapped and started before they are here.
 
-use std::{fs, os::unix::fs::PermissionsExt, time::Duration};
+use std::{fs, os::unix::fs::PermissionsExt, path::PathBuf, time::Duration};
 
 use anyhow::{Context, Result, ensure};
 use mayfly_testkit::{Instance, Scratch, Turn, process, skip};
@@ -139,10 +139,17 @@ fn what_was_not_fetched_of_a_file_that_others_change_is_named_and_nothing_is_ove
          dd if=long bs=4096 skip=5120 count=1 status=none | head -c 3",
         "none\nxxx",
     )?;
+    // At the end what there is goes beside it, with zeros for what nobody knows.
     let stopped = bench.instance.command("stop").run()?;
-    ensure!(stopped.code != 0 && stopped.error().contains("long"), "{}", stopped.error());
-    ensure!(fs::read_dir(&data)?.next().is_some(), "the data are gone");
+    let told = stopped.error();
+    ensure!(stopped.code == 0 && told.contains("-1-incomplete"), "{told}");
     ensure!(bench.outside("long")? == "theirs", "it was overwritten");
+    let names = fs::read_dir(&bench.outside)?.map(|entry| Ok(entry?.path()));
+    let names = names.collect::<Result<Vec<_>>>()?;
+    let is_copy = |path: &&PathBuf| path.to_string_lossy().ends_with("-1-incomplete");
+    let copy = fs::read(names.iter().find(is_copy).context("there is no copy")?)?;
+    let (first, at) = (&copy[..4], 4096 * 5120);
+    ensure!(first == [0; 4] && copy[at..at + 3] == *b"xxx" && copy.len() == content().len());
     Ok(())
 }
 

@@ -13,7 +13,7 @@ use mayfly_wire::{
     ALLOCATE_KEEP_SIZE, ALLOCATE_PUNCH_HOLE, Allocate, Close, Data, GRANT_OBJECT, GRANT_READ,
     GRANT_WRITE, Grant, Granted, Operation, Read, Reader, SET_MODE, SET_SIZE, SetAttr, Stat,
     Target, TierAsk, TierTold, Wire, Write, Written,
-    tier::{TIER_CHUNKS, TIER_FETCH, TIER_FLUSH_NOW},
+    tier::{TIER_CHUNKS, TIER_FETCH, TIER_FLUSH_LAST, TIER_FLUSH_NOW},
 };
 use support::{
     O_RDWR, SESSION,
@@ -347,6 +347,31 @@ fn what_was_not_fetched_is_nowhere_when_the_file_has_changed_outside_and_nothing
     }
     expect_all(&mut bench, open, &vec![5; LENGTH as usize]);
     bench.expect_nothing_wrong();
+}
+
+#[test]
+fn the_last_flush_puts_what_there_is_beside_what_is_there_now() {
+    for open_meanwhile in [false, true] {
+        let (mut bench, open) = bench();
+        write(&mut bench, open, 3 * CHUNK, &[9; 10]).unwrap();
+        if !open_meanwhile {
+            bench.ask(&Close { open }).unwrap();
+        }
+        bench.outside.insert("long".to_owned(), (9, content(1)));
+        let ask = TierAsk { what: TIER_FLUSH_LAST, shard: 0, path: b"" };
+        let body = bench.ask(&ask).unwrap();
+        let told = TierTold::decode(&mut Reader::new(&body)).unwrap();
+        assert_eq!((told.flushed, told.failed, told.conflicts, told.left), (0, 0, 1, 0));
+        let copy = &bench.outside["long-incomplete"].1;
+        assert!(copy.len() as u64 == LENGTH && copy[3 * CHUNK as usize..][..10] == [9; 10]);
+        assert!(bench.outside["long"].1 == content(1) && bench.source().dirty_files == 0);
+        assert!(bench.read_whole("in/long").unwrap() == content(1), "the file is theirs now");
+        if open_meanwhile {
+            assert_eq!(bench.read_at(open, 3 * CHUNK).err(), Some(Errno::ESTALE));
+            bench.ask(&Close { open }).unwrap();
+        }
+        bench.expect_nothing_wrong();
+    }
 }
 
 #[test]

@@ -15,7 +15,7 @@ use std::{
 use mayfly_types::{Attr, Errno, FileKind, OBJECT_MAPPED, Timestamp, limits::NAME_BYTES_MAX};
 use mayfly_wire::{
     TierItem,
-    tier::{NO_ATTR, TIER_CONFLICT, TIER_UNSETTLED, TIER_UNSURE},
+    tier::{NO_ATTR, TIER_CONFLICT, TIER_INCOMPLETE, TIER_UNSETTLED, TIER_UNSURE},
 };
 use rustix::fs::{
     AtFlags, Gid, Mode, OFlags, RenameFlags, Uid, fchmod, fchown, fstat, fsync, openat, renameat,
@@ -61,13 +61,19 @@ pub(crate) fn note_put(note: &Path, (number, time, bytes): Put) -> Result<(), Er
     written.map_err(|error| io_errno(&error))
 }
 
+/// All bytes that go are the file's.
+pub(crate) fn is_whole(item: &TierItem<'_>) -> bool {
+    item.which & TIER_INCOMPLETE == 0
+}
+
 /// The name of a copy beside a file that somebody else has changed.
-pub(crate) fn copy_name(name: &[u8], number: u32) -> Vec<u8> {
+pub(crate) fn copy_name(name: &[u8], number: u32, is_whole: bool) -> Vec<u8> {
     let node = rustix::system::uname();
     let host = node.nodename().to_bytes().iter().take(64);
     let mut tail = b".mayfly-conflict-".to_vec();
     tail.extend(host.map(|byte| if *byte == b'/' { b'_' } else { *byte }));
-    tail.extend_from_slice(format!("-{number}").as_bytes());
+    let end = if is_whole { "" } else { "-incomplete" };
+    tail.extend_from_slice(format!("-{number}{end}").as_bytes());
     [&name[..name.len().min(NAME_BYTES_MAX - tail.len())], &tail].concat()
 }
 
@@ -193,8 +199,12 @@ fn put_in_place(
 ) -> Result<Outcome, Errno> {
     let earlier = noted(note);
     let there = place.stat()?.map(|stat| attr_of(&stat));
-    if !is_expected(item, there.as_ref(), earlier) {
-        let copy = keep_beside(place, own)?;
+    let (is_known, is_whole) = (is_expected(item, there.as_ref(), earlier), is_whole(item));
+    if is_known && !is_whole && there.is_some() {
+        return Err(Errno::ESTALE);
+    }
+    if !is_known || !is_whole {
+        let copy = keep_beside(place, own, is_whole)?;
         let attr = there.unwrap_or(NO_ATTR);
         return Ok(Outcome { status: TIER_CONFLICT, bytes: copy, ..Outcome::of(attr) });
     }
@@ -204,9 +214,9 @@ fn put_in_place(
 }
 
 /// Gives our bytes a name of their own; which.
-fn keep_beside(place: &Place, own: &Place) -> Result<Vec<u8>, Errno> {
+fn keep_beside(place: &Place, own: &Place, is_whole: bool) -> Result<Vec<u8>, Errno> {
     for number in 1..COPIES_MAX {
-        let name = copy_name(&place.name, number);
+        let name = copy_name(&place.name, number, is_whole);
         let flags = RenameFlags::NOREPLACE;
         match renameat_with(&own.directory, &*own.name, &place.directory, &*name, flags) {
             Ok(()) => return Ok(name),

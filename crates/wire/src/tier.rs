@@ -16,7 +16,7 @@ pub const TIER_CHECK: u32 = 2;
 /// Bytes of a file: to the object `other`, or in the answer when `other` is empty.
 pub const TIER_FETCH: u32 = 3;
 /// Bytes of a file go back: from the object `other`, or `bytes` when that is empty. `which` are
-/// [`TIER_UNSETTLED`] and [`TIER_UNSURE`].
+/// [`TIER_UNSETTLED`], [`TIER_UNSURE`] and [`TIER_INCOMPLETE`].
 pub const TIER_FLUSH: u32 = 4;
 /// A regular file that is new.
 pub const TIER_CREATE: u32 = 5;
@@ -37,6 +37,9 @@ pub const TIER_UNSETTLED: u32 = 1;
 /// Of a flush: the instance itself may have changed the attributes of the master copy, or taken it
 /// away. So it is the known one with another ctime, too, and if it is not there.
 pub const TIER_UNSURE: u32 = 2;
+/// Of a flush: not all bytes of the object are the file's, and the others are nowhere any more. It
+/// goes beside the master copy, or nowhere when that is the known one all the same (ESTALE).
+pub const TIER_INCOMPLETE: u32 = 4;
 
 /// Bytes of a file from `start` to `end`, to the object `other`, which is made with `which` 1. If
 /// the master copy is another one than is known, nothing is written.

@@ -377,6 +377,12 @@ impl<T: Transport, D: Descriptors> Client<T, D> {
         self.walk(&GetXattr { target, name }, escape, |text| take(text.bytes))
     }
 
+    /// Whether directories of the instance show directories outside.
+    #[must_use]
+    pub fn has_origins(&self) -> bool {
+        self.node.head.tier.origins.load(Relaxed) != 0
+    }
+
     /// Hands the names of the extended attributes, each with a zero behind it, to `take`.
     ///
     /// # Errors
@@ -389,7 +395,7 @@ impl<T: Transport, D: Descriptors> Client<T, D> {
     ) -> Result<R, Stop> {
         // What has an origin has those that it has outside, of which no record tells.
         let head = self.node.head;
-        let inside = head.tier.origins.load(Relaxed) == 0
+        let inside = !self.has_origins()
             || matches!(&target, Target::Path(walk) if self.records.is_inside(head, walk));
         match self.look(&target).filter(|_| inside) {
             Some(found) => found.and_then(|_| take(&[])).map_err(Stop::Failed),

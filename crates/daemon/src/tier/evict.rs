@@ -26,7 +26,7 @@ use crate::{
     shard::Shard,
     shards::planted::{Planted, is_planted},
     tier::{
-        gates::{is_absent, is_by_chunks, master_of},
+        gates::{is_absent, is_by_chunks, is_partly_here, master_of},
         state::{table::Flush, wanted::At},
     },
 };
@@ -47,7 +47,7 @@ fn is_clean(inode: &Inode) -> bool {
     let has_object = matches!(inode.content, Content::Object(_)) && origin.resident;
     let has_chunks = is_by_chunks(inode) && inode.generation > 0;
     inode.kind() == FileKind::Regular
-        && (!origin.dirty || is_planted(Planted::EvictsDirty))
+        && (!origin.dirty || is_planted(Planted::EvictsDirty) && !is_partly_here(inode))
         && !inode.unsettled
         && (has_object || has_chunks)
 }

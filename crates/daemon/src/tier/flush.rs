@@ -17,9 +17,10 @@ use mayfly_types::{Errno, FileId, FileKind, limits::TIER_FLUSHES_MAX};
 
 use crate::{
     fault::{Fault, Outcome},
+    namespace::state::inode::Located,
     shard::Shard,
     tier::{
-        gates::{is_absent, master_of},
+        gates::{is_absent, is_partly_here, master_of},
         items::{End, Ending},
         state::{
             item::{Item, Work},
@@ -35,14 +36,23 @@ const FLUSH_PAUSE_MS: u64 = 5_000;
 
 impl Shard {
     /// Begins to write a file back; nothing when it is clean.
-    pub(crate) fn begin_flush(&mut self, file: FileId, last: bool) -> Outcome<Option<u64>> {
+    pub(crate) fn begin_flush(
+        &mut self,
+        file: FileId,
+        last: bool,
+        incomplete: bool,
+    ) -> Outcome<Option<u64>> {
         let Some(birth) = self.tier.dirty.get(&file).cloned() else { return Ok(None) };
         let located = self.load_birth(file, &birth)?;
         if !located.inode.origin.is_some_and(|origin| origin.dirty) {
             self.forget_dirty(file)?;
             return Ok(None);
         }
-        if is_absent(&located.inode) {
+        if is_absent(&located.inode) && !incomplete {
+            if !is_partly_here(&located.inode) {
+                // There was no space for what was to be written.
+                self.be_clean(located)?;
+            }
             // Who wants it flushed has all of it fetched before.
             return Ok(None);
         }
@@ -58,15 +68,22 @@ impl Shard {
             entry.grant_generation.fetch_add(1, Release);
             self.files.opens.set_allowance(file, 0);
         }
-        let mut item = Item::new(Work::Flush { file, at, last }, self.elapsed_ms());
+        let mut item = Item::new(Work::Flush { file, at, last, incomplete }, self.elapsed_ms());
         // What is being written just now may come to the object after the keeper has read it.
         item.rewritten = self.files.background.is_in_flight(file);
         Ok(Some(self.tier.begin(item)))
     }
 
+    fn be_clean(&mut self, mut located: Located) -> Outcome<()> {
+        let origin = located.inode.origin.map(|origin| Origin { dirty: false, ..origin });
+        self.set_origin(&mut located.inode, origin);
+        self.forget_dirty(located.inode.id)?;
+        self.save(&located)
+    }
+
     /// The keeper has written a file back, or could not.
     pub(crate) fn flushed(&mut self, item: &Item, told: Ending) -> Outcome<End> {
-        let Work::Flush { file, at, last } = &item.work else { return Err(Errno::EIO.into()) };
+        let Work::Flush { file, at, last, .. } = &item.work else { return Err(Errno::EIO.into()) };
         let mut located = self.load_cached(*file, at)?;
         let Some(origin) = located.inode.origin else { return Err(Errno::EIO.into()) };
         match told {
@@ -134,6 +151,11 @@ impl Shard {
                 let (_, file) = flush.fetching.swap_remove(at);
                 match result {
                     Ok(_) => flush.todo.push_front(file),
+                    // At the end what it has goes beside what is there now.
+                    Err(Errno::ESTALE) if flush.last && !flush.incomplete.contains(&file) => {
+                        flush.incomplete.push(file);
+                        flush.todo.push_front(file);
+                    }
                     Err(_) => flush.failed += 1,
                 }
             }
@@ -188,7 +210,8 @@ impl Shard {
                 && flush.items.len() + flush.fetching.len() < TIER_FLUSHES_MAX
                 && let Some(file) = flush.todo.pop_front()
             {
-                let rest = self.fetch_rest(file);
+                let incomplete = flush.incomplete.contains(&file);
+                let rest = if incomplete { Ok(None) } else { self.fetch_rest(file) };
                 let Some(flush) = self.tier.flushes.get_mut(at) else { break };
                 match rest {
                     Ok(None) => {}
@@ -207,7 +230,7 @@ impl Shard {
                     }
                 }
                 let last = flush.last;
-                let begun = self.begin_flush(file, last);
+                let begun = self.begin_flush(file, last, incomplete);
                 let held_up = begun.is_err() && self.is_held_up(file);
                 let Some(flush) = self.tier.flushes.get_mut(at) else { break };
                 match begun {

@@ -18,7 +18,7 @@ use mayfly_types::{
 };
 use mayfly_wire::{
     Op, TierDone, TierItem,
-    tier::{NO_ATTR, TIER_CONFLICT, TIER_UNSETTLED, TIER_UNSURE, errno_of},
+    tier::{NO_ATTR, TIER_CONFLICT, TIER_INCOMPLETE, TIER_UNSETTLED, TIER_UNSURE, errno_of},
 };
 
 use crate::{
@@ -162,7 +162,7 @@ impl Shard {
     }
 
     fn wait_for_flush(&mut self, (task, run): (Task, Run), file: FileId) -> Result<(), Errno> {
-        match self.begin_flush(file, false) {
+        match self.begin_flush(file, false, false) {
             Ok(Some(number)) => {
                 if let Some(item) = self.tier.items.get_mut(&number) {
                     item.waiting.push((task, run, true));
@@ -351,13 +351,14 @@ impl Shard {
                 told.which = u32::from(makes_object);
                 other = object.map_or_else(Vec::new, |object| object.path().into_bytes());
             }
-            Work::Flush { file, at, .. } => {
+            Work::Flush { file, at, incomplete, .. } => {
                 let located = self.load_cached(*file, at)?;
                 (told.file, told.known) = (*file, known_of(&located)?);
                 told.attr = self.attr_from(&settled(&located), None, &Default::default())?;
                 let unsure = master_of(&located.inode)?.unsure;
                 told.which = if located.inode.unsettled { TIER_UNSETTLED } else { 0 };
                 told.which |= if unsure { TIER_UNSURE } else { 0 };
+                told.which |= if *incomplete { TIER_INCOMPLETE } else { 0 };
                 match &located.inode.content {
                     Content::Inline(content) => bytes.clone_from(content),
                     Content::Object(generation) => {

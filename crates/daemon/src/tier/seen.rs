@@ -26,7 +26,7 @@ use crate::{
     },
     shard::Shard,
     tier::{
-        gates::{is_absent, master_of},
+        gates::{is_absent, is_partly_here, master_of},
         items::{End, Ending},
         link::new_place,
         state::{
@@ -379,7 +379,9 @@ impl Shard {
             return self.save(&located);
         }
         // Nobody gets some bytes of one and some of another one.
-        let has_bytes = !is_absent(&located.inode) || self.has_chunks(&located.inode)?;
+        let has_bytes = !is_absent(&located.inode)
+            || is_partly_here(&located.inode)
+            || self.has_chunks(&located.inode)?;
         if kind == FileKind::Symlink || has_bytes && self.is_in_use(&located.inode)? {
             self.forget_removed(at, (id, kind))?;
             return self.take_over_one(at, origin.source, entry);

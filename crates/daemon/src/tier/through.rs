@@ -258,8 +258,20 @@ impl Shard {
             return Ok(());
         }
         let mut located = self.load_cached(id, at)?;
-        self.know_stamp(&mut located, seen)?;
+        self.know_change(&mut located, seen)?;
         self.save(&located)
+    }
+
+    /// What was changed outside has these attributes now. Others may have set some before: what was
+    /// seen of that is the time of our change.
+    pub(crate) fn know_change(&mut self, located: &mut Located, seen: Seen) -> Outcome<()> {
+        self.know_stamp(located, seen)?;
+        let inode = &mut located.inode;
+        if inode.origin.is_some() && seen.same && inode.kind() != FileKind::Directory {
+            inode.mode = (seen.attr.mode & 0o7777) as u16;
+            (inode.uid, inode.gid) = (seen.attr.uid, seen.attr.gid);
+        }
+        Ok(())
     }
 
     pub(crate) fn know_stamp(&mut self, located: &mut Located, seen: Seen) -> Outcome<()> {
@@ -301,7 +313,7 @@ impl Shard {
         let change = Change::SetAttr { which, mode: mode & 0o7777, uid, gid, atime, mtime };
         let wanted = Wanted::Change(at, change);
         match self.was_done(&wanted) {
-            Some(Ok(seen)) => self.know_stamp(located, seen),
+            Some(Ok(seen)) => self.know_change(located, seen),
             Some(Err(errno)) => Err(errno.into()),
             None => {
                 let file = (located.inode.id, located.inode.kind());

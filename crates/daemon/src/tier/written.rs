@@ -14,7 +14,8 @@
 //! - What is behind a cut is never fetched again.
 //! - Its times are those of its record, since the keeper changes its object's.
 //! - What was not fetched when the master copy changes is nowhere any more. Who wants it gets
-//!   ESTALE, a flush too, and the file stays as it is.
+//!   ESTALE, a flush too, and the file stays as it is. The last flush puts what there is beside the
+//!   master copy, as a conflict, under a name that says that it is incomplete.
 
 use mayfly_meta::{
     key,

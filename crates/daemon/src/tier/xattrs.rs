@@ -86,7 +86,7 @@ impl Shard {
             None => return Err(Fault::Outside(Box::new(wanted))),
         };
         self.tier.xattrs.forget(located.inode.id);
-        self.know_stamp(located, seen)?;
+        self.know_change(located, seen)?;
         Ok(true)
     }
 }

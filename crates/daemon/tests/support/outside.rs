@@ -13,10 +13,10 @@ use mayfly_wire::{
     Close, Data, Open, OpenReply, Operation, Read, Reader, Request, Stat, Target, TierAsk,
     TierDone, TierItem, TierTold, TierWork, Wire, Write, Writer,
     tier::{
-        NO_ATTR, TIER_CHECK, TIER_CHUNKS, TIER_CREATE, TIER_EVICT, TIER_FETCH, TIER_FLUSH,
-        TIER_LOOK, TIER_MAKE_DIRECTORY, TIER_REMOVE, TIER_REMOVE_DIRECTORY, TIER_REMOVE_XATTR,
-        TIER_RENAME, TIER_SET_XATTR, TIER_STATUS, TIER_XATTRS, TierEntry, TierSource, TierXattr,
-        pack, unpacked,
+        NO_ATTR, TIER_CHECK, TIER_CHUNKS, TIER_CONFLICT, TIER_CREATE, TIER_EVICT, TIER_FETCH,
+        TIER_FLUSH, TIER_INCOMPLETE, TIER_LOOK, TIER_MAKE_DIRECTORY, TIER_REMOVE,
+        TIER_REMOVE_DIRECTORY, TIER_REMOVE_XATTR, TIER_RENAME, TIER_SET_XATTR, TIER_STATUS,
+        TIER_XATTRS, TierEntry, TierSource, TierXattr, pack, unpacked,
     },
 };
 
@@ -250,8 +250,9 @@ impl Bench {
             Some(errno) => Err(errno),
             None => self.act(item),
         };
+        let is_beside = item.what == TIER_FLUSH && item.which & TIER_INCOMPLETE != 0;
         let (status, attr, bytes) = match result {
-            Ok((attr, bytes)) => (0, attr, bytes),
+            Ok((attr, bytes)) => (if is_beside { TIER_CONFLICT } else { 0 }, attr, bytes),
             Err(errno) => (errno.raw() as u32, NO_ATTR, Vec::new()),
         };
         let number = item.number;
@@ -286,11 +287,7 @@ impl Bench {
                 None if !item.again => Err(Errno::ENOENT),
                 _ => Ok((NO_ATTR, Vec::new())),
             },
-            TIER_REMOVE_DIRECTORY if self.has_below(path) => Err(Errno::ENOTEMPTY),
-            TIER_REMOVE_DIRECTORY => match self.outside.remove(&format!("{path}/")) {
-                None if !item.again => Err(Errno::ENOENT),
-                _ => Ok((NO_ATTR, Vec::new())),
-            },
+            TIER_REMOVE_DIRECTORY => self.remove_directory_outside(item),
             TIER_CHECK if path.is_empty() => Ok((attr("/", &self.outside["/"]), Vec::new())),
             TIER_CREATE | TIER_MAKE_DIRECTORY => {
                 let slash = if item.what == TIER_CREATE { "" } else { "/" };
@@ -303,6 +300,7 @@ impl Bench {
                 Ok((attr(&name, made), Vec::new()))
             }
             TIER_RENAME => self.move_outside(item),
+            TIER_FLUSH if item.which & TIER_INCOMPLETE != 0 => self.put_beside(item),
             TIER_XATTRS | TIER_SET_XATTR | TIER_REMOVE_XATTR => self.xattr_outside(item),
             _ => {
                 let directory = format!("{path}/");
@@ -346,6 +344,25 @@ impl Bench {
             true => Ok(()),
             false => Err(Errno::ENOENT),
         }
+    }
+
+    fn remove_directory_outside(&mut self, item: &Given) -> Result<(Attr, Vec<u8>), Errno> {
+        if self.has_below(&item.path) {
+            return Err(Errno::ENOTEMPTY);
+        }
+        match self.outside.remove(&format!("{}/", item.path)) {
+            None if !item.again => Err(Errno::ENOENT),
+            _ => Ok((NO_ATTR, Vec::new())),
+        }
+    }
+
+    fn put_beside(&mut self, item: &Given) -> Result<(Attr, Vec<u8>), Errno> {
+        let path = &item.path;
+        let there = self.outside.get(path).map_or(NO_ATTR, |file| attr(path, file));
+        let bytes = std::fs::read(self.node.objects.join(&item.other)).unwrap();
+        let copy = format!("{path}-incomplete");
+        self.outside.insert(copy.clone(), (1, bytes));
+        Ok((there, copy.into_bytes()))
     }
 
     fn xattr_outside(&mut self, item: &Given) -> Result<(Attr, Vec<u8>), Errno> {

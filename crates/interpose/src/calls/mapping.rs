@@ -101,7 +101,8 @@ fn is_absent(call: &Call, flags: usize) -> bool {
         return false;
     }
     session::require_open(argument(call, 4) as i32).is_ok_and(|(session, open)| {
-        open.kind() == FileKind::Regular
+        session.has_origins()
+            && open.kind() == FileKind::Regular
             && open.readable()
             && !open.writable()
             && !session.has_object(open)

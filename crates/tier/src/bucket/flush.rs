@@ -18,7 +18,7 @@ use mayfly_wire::{
 
 use super::{Store, about, joined, parent_of};
 use crate::{
-    flush::{COPIES_MAX, Object, copy_name, is_expected, note_of, note_put, noted},
+    flush::{COPIES_MAX, Object, copy_name, is_expected, is_whole, note_of, note_put, noted},
     outcome::Outcome,
 };
 
@@ -60,7 +60,10 @@ impl Store {
         let mut content = content_of(item, &object)?;
         let about = about(item.attr.mode, content.mtime, mark);
         let mapped = content.mapped;
-        if expected {
+        if expected && !is_whole(item) && there.is_some() {
+            return Err(Errno::ESTALE);
+        }
+        if expected && is_whole(item) {
             note_put(&note, (mark, content.mtime, content.bytes))?;
             let source: &mut dyn Read = &mut content.source;
             let source = (source, content.bytes);
@@ -78,7 +81,7 @@ impl Store {
         }
         for number in 1..COPIES_MAX {
             let name = path.rsplit_once('/').map_or(path, |(_, name)| name);
-            let copy = copy_name(name.as_bytes(), number);
+            let copy = copy_name(name.as_bytes(), number, is_whole(item));
             let copy = String::from_utf8_lossy(&copy).into_owned();
             let mut content = content_of(item, &object)?;
             let source: &mut dyn Read = &mut content.source;

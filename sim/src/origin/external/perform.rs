@@ -7,15 +7,15 @@ use mayfly_wire::{
     SET_MODE, SET_MTIME, SET_MTIME_NOW, TierItem,
     tier::{
         NO_ATTR, TIER_CHECK, TIER_CHUNKS, TIER_CONFLICT, TIER_CREATE, TIER_FETCH, TIER_FLUSH,
-        TIER_LOOK, TIER_MAKE_DIRECTORY, TIER_REMOVE, TIER_REMOVE_DIRECTORY, TIER_RENAME,
-        TIER_SET_ATTR, TIER_UNSETTLED, TIER_UNSURE, TierEntry, pack,
+        TIER_INCOMPLETE, TIER_LOOK, TIER_MAKE_DIRECTORY, TIER_REMOVE, TIER_REMOVE_DIRECTORY,
+        TIER_RENAME, TIER_SET_ATTR, TIER_UNSETTLED, TIER_UNSURE, TierEntry, pack,
     },
 };
 
 use super::{Entry, External, is_same};
 use crate::{
     disk::Disk,
-    origin::{Bug, content_of, parent_of},
+    origin::{Bug, MARK_BYTES, content_of, parent_of},
 };
 
 /// What one entry takes besides its name, bytes.
@@ -43,6 +43,10 @@ pub struct Done {
     pub attr: Attr,
     /// See `TierDone::bytes`.
     pub bytes: Vec<u8>,
+}
+
+fn put_of(attr: &Attr) -> (u64, Timestamp, u64) {
+    (attr.id.0, attr.mtime, attr.size_bytes)
 }
 
 impl Done {
@@ -200,20 +204,16 @@ impl External {
         bytes: Vec<u8>,
         mtime: Timestamp,
     ) -> Result<Done, Errno> {
+        if item.which & TIER_INCOMPLETE != 0 {
+            return self.flush_incomplete((node, path), item, &bytes);
+        }
         let Some(content) = content_of(&bytes) else {
             self.judge.say(format!("{path} is flushed with a mark that is not whole"));
             return Err(Errno::EIO);
         };
         let there = self.entries.get(path).map(Entry::attr);
         let note = (node, item.file.0);
-        let earlier = self.notes.get(&note).copied();
-        let put_of = |attr: &Attr| (attr.id.0, attr.mtime, attr.size_bytes);
-        let unsure = item.which & TIER_UNSURE != 0 && self.bug != Some(Bug::TakesOwnForOthers);
-        let expected = there.map_or(unsure, |there| {
-            let ctime = if unsure { there.ctime } else { item.known.ctime };
-            is_same(&Attr { ctime, ..item.known }, &there)
-                || there.kind == FileKind::Regular && earlier == Some(put_of(&there))
-        });
+        let expected = self.is_expected((node, path), item);
         self.flushes += 1;
         if self.bug == Some(Bug::LosesFlushes) && self.flushes.is_multiple_of(3) {
             return Ok(Done::of(there.ok_or(Errno::ENOENT)?));
@@ -241,6 +241,41 @@ impl External {
         let name = copy.rsplit_once('/').map_or(&*copy, |(_, name)| name).as_bytes().to_vec();
         let attr = there.unwrap_or(NO_ATTR);
         Ok(Done { status: TIER_CONFLICT, bytes: name, ..Done::of(attr) })
+    }
+
+    /// Whether the master copy is the known one, or what an earlier flush has put there.
+    fn is_expected(&self, (node, path): (usize, &str), item: &TierItem<'_>) -> bool {
+        let earlier = self.notes.get(&(node, item.file.0)).copied();
+        let unsure = item.which & TIER_UNSURE != 0 && self.bug != Some(Bug::TakesOwnForOthers);
+        self.entries.get(path).map(Entry::attr).map_or(unsure, |there| {
+            let ctime = if unsure { there.ctime } else { item.known.ctime };
+            is_same(&Attr { ctime, ..item.known }, &there)
+                || there.kind == FileKind::Regular && earlier == Some(put_of(&there))
+        })
+    }
+
+    /// What there is of a file of which the rest is nowhere any more. Nobody looks at the copy.
+    fn flush_incomplete(
+        &mut self,
+        (node, path): (usize, &str),
+        item: &TierItem<'_>,
+        bytes: &[u8],
+    ) -> Result<Done, Errno> {
+        let is_there = self.entries.contains_key(path);
+        if is_there && self.is_expected((node, path), item) {
+            return Err(Errno::ESTALE);
+        }
+        // What the instance has moved itself, for a call that failed, is not there either.
+        if !self.is_touched(path) && item.which & TIER_UNSURE == 0 {
+            self.judge.say(format!("{path} is incomplete, and nobody has changed it outside"));
+        }
+        let here = bytes.chunks(MARK_BYTES).filter(|block| block.iter().any(|byte| *byte != 0));
+        match content_of(&here.collect::<Vec<_>>().concat()) {
+            Some(content) => self.judge.kept_in_part(path, &content),
+            None => self.judge.say(format!("a mark of {path} is not whole")),
+        }
+        let attr = self.entries.get(path).map_or(NO_ATTR, Entry::attr);
+        Ok(Done { status: TIER_CONFLICT, bytes: b"incomplete".to_vec(), ..Done::of(attr) })
     }
 
     fn make(&mut self, path: &str, item: &TierItem<'_>) -> Result<Done, Errno> {

@@ -42,6 +42,8 @@ pub(crate) enum Work {
         file: FileId,
         at: At,
         last: bool,
+        /// What was not fetched of it is nowhere any more.
+        incomplete: bool,
     },
 }
 

@@ -46,6 +46,8 @@ pub(crate) struct Flush {
     pub(crate) items: Vec<u64>,
     /// Items that fetch what is not here of files, which are flushed then.
     pub(crate) fetching: Vec<(u64, FileId)>,
+    /// Files that have changed outside before all of them was fetched.
+    pub(crate) incomplete: Vec<FileId>,
     pub(crate) flushed: u64,
     pub(crate) failed: u64,
     pub(crate) conflicts: u64,
