@@ -48,6 +48,8 @@ pub enum Bug {
 pub const MARK_BYTES: usize = 1024;
 /// Marks from here on are written outside.
 pub const OF_OTHERS: u32 = 1 << 30;
+/// Each program has so many.
+pub const MARKS_OF_PROGRAM: u32 = 10_000;
 
 /// What a file contains.
 pub type Content = Vec<u32>;

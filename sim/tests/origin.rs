@@ -180,6 +180,20 @@ fn a_write_that_finds_no_space_leaves_nothing_dirty() {
     finds_nothing(2921, None, "0-1//0-1/0/0/0-1,3");
 }
 
+/// A mode was set outside for a call that failed, and the file's bytes were wanted for its flush by
+/// the time before that: it was taken for somebody else's, and was flushed nowhere.
+#[test]
+fn what_is_unsure_is_fetched_by_the_time_that_it_has_now() {
+    finds_nothing(803544, None, "");
+}
+
+/// The judge compared what different programs had written, and missed what was being written to a
+/// file that others replaced just then.
+#[test]
+fn what_others_replace_while_it_is_written_may_go() {
+    [801451, 801901].into_iter().for_each(|seed| finds_nothing(seed, None, ""));
+}
+
 /// An object of which a chunk was being read ahead stayed until a slow keeper had ended that, and
 /// the judge took it for one that stays.
 #[test]

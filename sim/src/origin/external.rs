@@ -53,7 +53,7 @@ fn is_same(known: &Attr, now: &Attr) -> bool {
     known.kind == now.kind && sized && known.mtime == now.mtime && known.ctime == now.ctime
 }
 
-fn is_below(path: &str, directory: &str) -> bool {
+pub(super) fn is_below(path: &str, directory: &str) -> bool {
     below(path, directory).is_some()
 }
 
@@ -177,6 +177,7 @@ impl External {
     }
 
     fn note_touched(&mut self, path: &str) {
+        self.judge.others_change(path);
         self.touched.insert(path.to_owned());
     }
 

@@ -4,7 +4,9 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
 use mayfly_types::Errno;
 
-use super::{Content, OF_OTHERS, client::Job, parent_of, plan::below};
+use super::{
+    Content, MARKS_OF_PROGRAM, OF_OTHERS, client::Job, external::is_below, parent_of, plan::below,
+};
 
 /// What is under a path outside.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -114,6 +116,18 @@ impl Judge {
     pub fn acknowledge(&mut self, mark: u32) {
         if let Some(inside) = self.marks.get_mut(&mark) {
             inside.acknowledged = true;
+        }
+    }
+
+    /// Others change what is at the path, or below it. What is being written there just now may be
+    /// written to a file that has no name any more.
+    pub fn others_change(&mut self, path: &str) {
+        let at_it = |of: &str| of == path || is_below(of, path);
+        let marks = self.of_path.iter().filter(|(of, _)| at_it(of)).flat_map(|(_, marks)| marks);
+        for mark in marks {
+            if let Some(inside) = self.marks.get_mut(mark).filter(|inside| !inside.acknowledged) {
+                inside.superseded = true;
+            }
         }
     }
 
@@ -270,7 +284,8 @@ impl Judge {
     }
 
     fn is_only_here(&self, mark: u32) -> bool {
-        self.marks[&mark].acknowledged && !self.flushed.contains(&mark)
+        let inside = self.marks[&mark];
+        inside.acknowledged && !inside.superseded && !self.flushed.contains(&mark)
     }
 
     /// A directory was listed from the one moment to the present.
@@ -363,7 +378,9 @@ impl Judge {
         };
         // Of one program; what others have moved there is judged by its time.
         let is_older = by_others_ns.is_none()
-            && first.zip(before).is_some_and(|(mark, before)| mark <= before);
+            && first.zip(before).is_some_and(|(mark, before)| {
+                mark / MARKS_OF_PROGRAM == before / MARKS_OF_PROGRAM && mark <= before
+            });
         match emptied_ns {
             None => self.say(format!("{path} was {was} outside and is flushed as {told}")),
             Some(_) if is_older => {

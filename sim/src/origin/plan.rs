@@ -11,7 +11,7 @@ use mayfly_wire::tier::{
     TIER_LOOK, TIER_MAKE_DIRECTORY, TIER_REMOVE, TIER_RENAME, TIER_SET_ATTR,
 };
 
-use super::{OF_OTHERS, client::Job};
+use super::{MARKS_OF_PROGRAM, OF_OTHERS, client::Job};
 use crate::{
     dice::Dice,
     network::{MS, SECOND, US, Weather},
@@ -246,7 +246,7 @@ impl Draw {
     fn jobs(&mut self, program: u64) -> Vec<(u64, Job)> {
         let pause_ns = [5 * MS, 100 * MS, SECOND][self.dice.index(3)];
         let count = self.dice.between(5, 40) as u32;
-        let marks = program as u32 * 10_000 + 1;
+        let marks = program as u32 * MARKS_OF_PROGRAM + 1;
         (0..count).map(|at| (self.dice.below(pause_ns), self.job(program, marks + at))).collect()
     }
 

@@ -33,6 +33,7 @@ use crate::{
     api::Caller,
     fault::{Fault, Outcome, Served},
     files::state::data::object_of,
+    namespace::state::inode::Located,
     shard::Shard,
     tier::{
         gates::{is_absent, is_by_chunks, master_of},
@@ -341,18 +342,7 @@ impl Shard {
             }
         };
         if !seen.same {
-            let at = self.place_at_origin(&located.inode)?;
-            let is_busy = self.tier.is_busy(&at);
-            let master = master_of(&located.inode)?;
-            if is_written && !is_busy && !is_as_known(&located.inode, &master, &seen.attr) {
-                // What was not fetched of what was written to is nowhere any more.
-                return Err(Errno::ESTALE.into());
-            }
-            if !is_busy {
-                let entry = Entry { attr: &seen.attr, target: b"", at_ms: seen.at_ms };
-                self.seen_again(&at, (file, FileKind::Regular), entry)?;
-            }
-            return Ok(End::Seen(seen));
+            return self.chunks_of_another(located, is_written, seen);
         }
         let before = (chunks.bytes_here(), space_of(&chunks));
         for chunk in run.first..run.end {
@@ -400,6 +390,37 @@ impl Shard {
         self.counters.settled_bytes = self.counters.settled_bytes.saturating_sub(space_of(&chunks));
         self.count_cached(chunks.source, chunks.bytes_here(), 0);
         self.remove_dropped(object)
+    }
+
+    /// The master copy is another one than the one whose chunks were wanted.
+    fn chunks_of_another(
+        &mut self,
+        mut located: Located,
+        is_written: bool,
+        seen: Seen,
+    ) -> Outcome<End> {
+        let (file, attr) = (located.inode.id, &seen.attr);
+        let at = self.place_at_origin(&located.inode)?;
+        let is_busy = self.tier.is_busy(&at);
+        let master = master_of(&located.inode)?;
+        let is_known = is_as_known(&located.inode, &master, attr);
+        let master = master.seen(attr.ctime);
+        if is_written && self.is_unsure(&located)? && is_as_known(&located.inode, &master, attr) {
+            // Its attributes were set for a call that failed: it is fetched by that time.
+            located.inode.residency = master.encode();
+            self.save(&located)?;
+        } else if is_written && !is_busy && !is_known {
+            // What was not fetched of what was written to is nowhere any more.
+            return Err(Errno::ESTALE.into());
+        } else if !is_busy {
+            let entry = Entry { attr, target: b"", at_ms: seen.at_ms };
+            self.seen_again(&at, (file, FileKind::Regular), entry)?;
+        }
+        Ok(End::Seen(seen))
+    }
+
+    fn is_unsure(&self, located: &Located) -> Outcome<bool> {
+        Ok(master_of(&located.inode)?.unsure)
     }
 
     /// An object that is dropped goes when the keeper has nothing more to do with it.

@@ -123,12 +123,20 @@ impl Shard {
             }
             let entries = unpacked::<TierEntry<'_>>(packed).ok_or(Errno::EPROTO)?;
             let shown = entries.filter(is_shown).map(|entry| (entry.name, entry)).collect();
+            // Who reads a directory that nobody else has changed does not see its times change.
+            let was = self.load_own(directory)?.inode;
+            let times = (was.mtime, was.ctime);
+            let is_ours = was.origin.is_some_and(|origin| origin.mtime != was.mtime)
+                && self.is_as_listed(directory, item, &shown)?;
             self.take_over(directory, item, &shown)?;
             let all_taken = self.is_as_listed(directory, item, &shown)?;
             let mut located = self.load_own(directory)?;
             let Some(origin) = located.inode.origin else { return Ok(()) };
             let (mtime, ctime) = (seen.attr.mtime, seen.attr.ctime);
             dress(&mut located.inode, &seen.attr);
+            if is_ours {
+                (located.inode.mtime, located.inode.ctime) = times;
+            }
             located.inode.origin = Some(Origin { mtime, ..origin });
             located.inode.residency = Master { ctime, ..Master::default() }.encode();
             // Names that were left out are not known by the directory's time: it is listed anew.
