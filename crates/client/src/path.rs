@@ -13,5 +13,6 @@ pub(crate) mod names;
 pub(crate) mod records;
 mod replaced;
 mod submitted;
+mod turn;
 mod ways;
 mod whole;

@@ -1,19 +1,14 @@
 //! Where the ways led that this process has gone ([`mayfly_records::way`]).
 //!
-//! The hash of a way says its place. Another way with the same place replaces it. Each place has a
-//! number, its turn. A reader looks at the turn before and after it reads. When the turn is odd or
-//! has changed, the reader walks the way instead. So nobody waits here, not even a signal handler
-//! that interrupts its own thread's writing. A child that was forked while another thread wrote
-//! does without that place.
+//! The hash of a way says its place. Another way with the same place replaces it. Who finds that
+//! somebody writes there ([`Turn`]) walks the way instead.
 
-use core::sync::atomic::{
-    AtomicU64,
-    Ordering::{Acquire, Relaxed, Release},
-    fence,
-};
+use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use mayfly_records::way::Way;
 use mayfly_types::FileId;
+
+use super::turn::Turn;
 
 /// Places, a power of two.
 const PLACES: usize = 8;
@@ -22,8 +17,7 @@ const PATH_WORDS: usize = 20;
 
 #[derive(Debug, Default)]
 struct Place {
-    /// Odd while somebody writes, and another number after each time.
-    turn: AtomicU64,
+    turn: Turn,
     moves: AtomicU64,
     start: AtomicU64,
     directory: AtomicU64,
@@ -52,13 +46,10 @@ impl Ways {
     /// Where `way` led, if it still does when the processors' counter says `now`.
     pub(super) fn recall(&self, way: Way<'_>, now: impl FnOnce() -> u64) -> Option<FileId> {
         let place = self.place(way)?;
-        let turn = place.turn.load(Acquire);
-        let same = turn.is_multiple_of(2) && place.has(way);
-        let directory = FileId(place.directory.load(Relaxed));
-        let until = place.until.load(Relaxed);
-        // All reads are done before the turn is looked at again.
-        fence(Acquire);
-        let same = same && place.turn.load(Relaxed) == turn;
+        let (same, directory, until) = place.turn.read(|| {
+            let directory = FileId(place.directory.load(Relaxed));
+            (place.has(way), directory, place.until.load(Relaxed))
+        })?;
         (same && (until == u64::MAX || now() < until)).then_some(directory)
     }
 
@@ -66,17 +57,7 @@ impl Ways {
     /// something there.
     pub(super) fn remember(&self, way: Way<'_>, directory: FileId, until: u64) {
         let Some(place) = self.place(way) else { return };
-        let turn = place.turn.load(Relaxed);
-        let odd = turn.wrapping_add(1);
-        if !turn.is_multiple_of(2)
-            || place.turn.compare_exchange(turn, odd, Relaxed, Relaxed).is_err()
-        {
-            return;
-        }
-        // The odd turn is seen before anything that is written under it.
-        fence(Release);
-        place.write(way, directory, until);
-        place.turn.store(odd.wrapping_add(1), Release);
+        place.turn.write(|| place.write(way, directory, until));
     }
 }
 
@@ -164,13 +145,13 @@ mod tests {
         let ways = Ways::default();
         ways.remember(way(b"a/", 1), FileId(7), u64::MAX);
         for place in &ways.0 {
-            place.turn.fetch_add(1, Relaxed);
+            place.turn.0.fetch_add(1, Relaxed);
         }
         assert_eq!(ways.recall(way(b"a/", 1), || 0), None);
         // Nor do two write it at the same time.
         ways.remember(way(b"a/", 1), FileId(8), u64::MAX);
         for place in &ways.0 {
-            place.turn.fetch_add(1, Relaxed);
+            place.turn.0.fetch_add(1, Relaxed);
         }
         assert_eq!(ways.recall(way(b"a/", 1), || 0), Some(FileId(7)));
     }

@@ -3,23 +3,20 @@
 //! Where there are origins, or several shards, a name that is not there takes looking up the record
 //! of its directory, and whether that is spread. As long as the records have the same version, that
 //! is as it was: a program that looks for its libraries, or for headers, in many places finds out
-//! once. The place is read and written as in [`super::ways`].
+//! once.
 
-use core::sync::atomic::{
-    AtomicU64,
-    Ordering::{Acquire, Relaxed, Release},
-    fence,
-};
+use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use mayfly_types::FileId;
+
+use super::turn::Turn;
 
 /// Places, a power of two.
 const PLACES: u64 = 4;
 
 #[derive(Debug, Default)]
 struct Place {
-    /// Odd while somebody writes, and another number after each time.
-    turn: AtomicU64,
+    turn: Turn,
     directory: AtomicU64,
     version: AtomicU64,
     /// By the processors' counter: from then on the names are not believed.
@@ -44,34 +41,23 @@ impl Whole {
         now: impl FnOnce() -> u64,
     ) -> bool {
         let Some(place) = self.place(directory) else { return false };
-        let turn = place.turn.load(Acquire);
-        let same = turn.is_multiple_of(2)
-            && place.directory.load(Relaxed) == directory.0
-            && place.version.load(Relaxed) == version;
-        let until = place.until.load(Relaxed);
-        // All reads are done before the turn is looked at again.
-        fence(Acquire);
+        let found = place.turn.read(|| {
+            let known = (place.directory.load(Relaxed), place.version.load(Relaxed));
+            (known == (directory.0, version), place.until.load(Relaxed))
+        });
         // No directory has the number that is there at first.
-        let same = same && directory != FileId::NONE && place.turn.load(Relaxed) == turn;
+        let (same, until) = found.filter(|_| directory != FileId::NONE).unwrap_or_default();
         same && (until == u64::MAX || now() < until)
     }
 
     /// Remembers it until then, unless somebody else remembers something there.
     pub(super) fn remember(&self, directory: FileId, version: u64, until: u64) {
         let Some(place) = self.place(directory) else { return };
-        let turn = place.turn.load(Relaxed);
-        let odd = turn.wrapping_add(1);
-        if !turn.is_multiple_of(2)
-            || place.turn.compare_exchange(turn, odd, Relaxed, Relaxed).is_err()
-        {
-            return;
-        }
-        // The odd turn is seen before anything that is written under it.
-        fence(Release);
-        place.directory.store(directory.0, Relaxed);
-        place.version.store(version, Relaxed);
-        place.until.store(until, Relaxed);
-        place.turn.store(odd.wrapping_add(1), Release);
+        place.turn.write(|| {
+            place.directory.store(directory.0, Relaxed);
+            place.version.store(version, Relaxed);
+            place.until.store(until, Relaxed);
+        });
     }
 }
 
@@ -98,13 +84,13 @@ mod tests {
         let whole = Whole::default();
         whole.remember(FileId(5), 8, u64::MAX);
         for place in &whole.0 {
-            place.turn.fetch_add(1, Relaxed);
+            place.turn.0.fetch_add(1, Relaxed);
         }
         assert!(!whole.recall(FileId(5), 8, || 0));
         // Nor do two write it at the same time.
         whole.remember(FileId(5), 10, u64::MAX);
         for place in &whole.0 {
-            place.turn.fetch_add(1, Relaxed);
+            place.turn.0.fetch_add(1, Relaxed);
         }
         assert!(whole.recall(FileId(5), 8, || 0));
     }
