@@ -2,14 +2,7 @@
 
 import errno, fcntl, os, subprocess, sys
 
-
-def expect(code, act, *args):
-    try:
-        act(*args)
-    except OSError as e:
-        assert e.errno == code, (e, errno.errorcode[code])
-        return
-    raise AssertionError(f'no {errno.errorcode[code]}: {act} {args}')
+from submissions import expect
 
 
 def read_at(directory, name):

@@ -5,18 +5,11 @@ Files of more than 4096 bytes have objects, whichever way they became so long.""
 import ctypes, errno, fcntl, mmap, os, resource, select, signal, struct, subprocess, sys
 import threading, time
 
+from submissions import expect
+
 root = sys.argv[1]
 WIDTH = int(os.environ.get('WIDTH', '2000'))
 LONG = WIDTH > 4096
-
-
-def expect(code, act, *args):
-    try:
-        act(*args)
-    except OSError as e:
-        assert e.errno == code, (e, errno.errorcode[code])
-        return
-    raise AssertionError(f'no {errno.errorcode[code]}: {act} {args}')
 
 
 def make(path, text):

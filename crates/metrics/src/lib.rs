@@ -58,7 +58,7 @@ impl Node {
         self.report.as_ref().is_some_and(|report| report["state"] == "serving")
     }
 
-    fn at(&self, pointer: &str) -> Option<&Value> {
+    pub(crate) fn at(&self, pointer: &str) -> Option<&Value> {
         self.report.as_ref()?.pointer(pointer)
     }
 

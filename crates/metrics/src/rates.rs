@@ -146,7 +146,7 @@ fn bytes_grown(now: &ByWay, before: &ByWay) -> f64 {
 
 /// How long requests waited at their daemon for what an origin has, by operation.
 fn at_origins(node: Option<&Node>) -> BTreeMap<String, Wait> {
-    let held = node.and_then(|node| node.report.as_ref()?.pointer("/activity/held/origin"));
+    let held = node.and_then(|node| node.at("/activity/held/origin"));
     held.and_then(|held| serde_json::from_value(held.clone()).ok()).unwrap_or_default()
 }
 

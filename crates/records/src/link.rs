@@ -4,9 +4,10 @@ use mayfly_types::FileKind;
 
 use crate::{
     Unsure,
-    attributes::{RECORD_CHUNKS, of_link, peek, plain},
+    attributes::{of_link, peek, plain},
     key,
     search::{Place, Runs, Source, find},
+    small::record,
     walk::{Last, Question, believe, find_dentry, settled, to_last},
 };
 
@@ -47,13 +48,6 @@ pub fn read_link<S: Source>(
             }
         }
     })
-}
-
-/// The beginning of a record, with zeros behind one that is shorter.
-fn record<S: Source>(place: &Place<'_, S>) -> Result<[[u8; 8]; RECORD_CHUNKS], Unsure> {
-    let mut record = [[0; 8]; RECORD_CHUNKS];
-    place.value(&mut record)?;
-    Ok(record)
 }
 
 fn target<S: Source>(

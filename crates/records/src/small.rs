@@ -140,7 +140,7 @@ fn of_others<S: Source>(
 }
 
 /// The beginning of a record, with zeros behind one that is shorter.
-fn record<S: Source>(place: &Place<'_, S>) -> Result<[[u8; 8]; RECORD_CHUNKS], Unsure> {
+pub(crate) fn record<S: Source>(place: &Place<'_, S>) -> Result<[[u8; 8]; RECORD_CHUNKS], Unsure> {
     let mut record = [[0; 8]; RECORD_CHUNKS];
     place.value(&mut record)?;
     Ok(record)

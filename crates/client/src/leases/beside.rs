@@ -26,7 +26,12 @@ impl<T: Transport, D: Descriptors> Client<T, D> {
 
     /// Whether nothing that waits is about the name at the end of a path.
     pub(super) fn is_left_alone(&self, question: Question<'_>, look: &Look<'_>) -> bool {
-        let subject = (Changed::Name(question), look.seen.version);
+        self.is_apart(Changed::Name(question), look)
+    }
+
+    /// Whether nothing that waits changes it.
+    pub(super) fn is_apart(&self, subject: Changed<'_>, look: &Look<'_>) -> bool {
+        let subject = (subject, look.seen.version);
         self.transport.is_quicker_beside()
             && apart(&look.view, subject, &mut |directory, path| {
                 self.transport.waits(directory, path)

@@ -7,7 +7,7 @@
 
 use core::sync::atomic::Ordering::Relaxed;
 
-use mayfly_records::{Changed, Found, Question, apart, directory, look};
+use mayfly_records::{Changed, Found, Question, directory, look};
 use mayfly_sys::file::{
     O_CLOEXEC, O_DIRECTORY, O_LARGEFILE, O_NOATIME, O_NOCTTY, O_NOFOLLOW, O_NONBLOCK, O_PATH,
 };
@@ -87,15 +87,9 @@ impl<T: Transport, D: Descriptors> Client<T, D> {
         let moment = self.look_at_bytes()?;
         let id = FileId(leased.entry.id.load(Relaxed));
         let attr = directory(&moment.view, id).ok()?;
-        if is_submitted(self.node.head) {
-            // What waits in it changes its times.
-            let subject = (Changed::Directory(id), moment.seen.version);
-            let waits = &mut |directory, path: Option<&[u8]>| self.transport.waits(directory, path);
-            let alone =
-                self.transport.is_quicker_beside() && apart(&moment.view, subject, waits).is_ok();
-            if !alone {
-                return None;
-            }
+        // What waits in it changes its times.
+        if is_submitted(self.node.head) && !self.is_apart(Changed::Directory(id), &moment) {
+            return None;
         }
         let is_certain = moment.lasts() && is_used(leased.entry, reference);
         is_certain.then(|| timed(attr, self.node.head))

@@ -52,9 +52,9 @@ impl Shard {
         if set.value.len() > XATTR_VALUE_BYTES_MAX {
             return Err(Errno::ENOSPC.into());
         }
-        let (name, value, flags) = (set.name.to_vec(), set.value.to_vec(), set.flags);
-        let change = Change::SetXattr { name, value, flags };
-        if self.change_xattr_at_origin(&mut located, change)? {
+        if located.inode.origin.is_some() {
+            let (name, value, flags) = (set.name.to_vec(), set.value.to_vec(), set.flags);
+            self.change_xattr_at_origin(&mut located, Change::SetXattr { name, value, flags })?;
             return self.save_changed(located);
         }
         let mut xattrs = self.xattrs_of(&located.inode)?;
@@ -80,8 +80,9 @@ impl Shard {
             check_unlinked(&located.inode)?;
             return self.remove_own_xattr(located, remove.name);
         }
-        let change = Change::RemoveXattr { name: remove.name.to_vec() };
-        if self.change_xattr_at_origin(&mut located, change)? {
+        if located.inode.origin.is_some() {
+            let change = Change::RemoveXattr { name: remove.name.to_vec() };
+            self.change_xattr_at_origin(&mut located, change)?;
             return self.save_changed(located);
         }
         let mut xattrs = self.xattrs_of(&located.inode)?;

@@ -198,6 +198,18 @@ impl Shard {
         stream.window
     }
 
+    /// Whether a chunk is here, or something is being done that it is.
+    pub(crate) fn is_chunk_taken(
+        &self,
+        (file, at): (FileId, &At),
+        chunks: &Chunks,
+        chunk: u64,
+    ) -> bool {
+        chunks.has(chunk)
+            || self.tier.filling.covers(file, chunk)
+            || self.fetch_of(file, at, chunk).is_some()
+    }
+
     /// The item that fetches a chunk, or that is in the way of fetching it.
     pub(crate) fn fetch_of(&self, file: FileId, at: &At, chunk: u64) -> Option<(u64, bool)> {
         let items = self.tier.chunk_items.get(&file).into_iter().flatten();
@@ -257,11 +269,7 @@ impl Shard {
             if under_way >= TIER_AHEAD_ITEMS_MAX {
                 break;
             }
-            let is_taken = |other: &u64| {
-                chunks.has(*other)
-                    || self.tier.filling.covers(file, *other)
-                    || self.fetch_of(file, at, *other).is_some()
-            };
+            let is_taken = |other: &u64| self.is_chunk_taken((file, at), chunks, *other);
             if is_taken(&chunk) {
                 chunk += 1;
                 continue;
@@ -403,9 +411,9 @@ impl Shard {
         let at = self.place_at_origin(&located.inode)?;
         let is_busy = self.tier.is_busy(&at);
         let master = master_of(&located.inode)?;
-        let is_known = is_as_known(&located.inode, &master, attr);
+        let (is_known, unsure) = (is_as_known(&located.inode, &master, attr), master.unsure);
         let master = master.seen(attr.ctime);
-        if is_written && self.is_unsure(&located)? && is_as_known(&located.inode, &master, attr) {
+        if is_written && unsure && is_as_known(&located.inode, &master, attr) {
             // Its attributes were set for a call that failed: it is fetched by that time.
             located.inode.residency = master.encode();
             self.save(&located)?;
@@ -417,10 +425,6 @@ impl Shard {
             self.seen_again(&at, (file, FileKind::Regular), entry)?;
         }
         Ok(End::Seen(seen))
-    }
-
-    fn is_unsure(&self, located: &Located) -> Outcome<bool> {
-        Ok(master_of(&located.inode)?.unsure)
     }
 
     /// An object that is dropped goes when the keeper has nothing more to do with it.

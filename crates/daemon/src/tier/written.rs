@@ -276,11 +276,7 @@ impl Shard {
             Some((number, _)) => (number, false),
             None => {
                 let most = chunks.count().min(first + TIER_RUN_CHUNKS_MAX);
-                let is_taken = |chunk: &u64| {
-                    chunks.has(*chunk)
-                        || self.tier.filling.covers(file, *chunk)
-                        || self.fetch_of(file, &at, *chunk).is_some()
-                };
+                let is_taken = |chunk: &u64| self.is_chunk_taken((file, &at), &chunks, *chunk);
                 let end = (first + 1..most).find(is_taken).unwrap_or(most);
                 let run = Run { first, end, ahead: 0 };
                 let begun = self.begin_chunks(file, &at, run)?;

@@ -66,16 +66,13 @@ impl Shard {
         Ok(())
     }
 
-    /// An extended attribute is changed outside, if the file has an origin. The caller saves the
+    /// An extended attribute of a file that has an origin is changed outside. The caller saves the
     /// inode.
     pub(crate) fn change_xattr_at_origin(
         &mut self,
         located: &mut Located,
         change: Change,
-    ) -> Outcome<bool> {
-        if located.inode.origin.is_none() {
-            return Ok(false);
-        }
+    ) -> Outcome<()> {
         if located.inode.links == 0 {
             return Err(Errno::EOPNOTSUPP.into());
         }
@@ -86,7 +83,6 @@ impl Shard {
             None => return Err(Fault::Outside(Box::new(wanted))),
         };
         self.tier.xattrs.forget(located.inode.id);
-        self.know_change(located, seen)?;
-        Ok(true)
+        self.know_change(located, seen)
     }
 }

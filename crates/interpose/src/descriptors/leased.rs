@@ -16,10 +16,7 @@ use mayfly_sys::{
 use mayfly_types::{Attr, FileId, OpenRef};
 use mayfly_wire::Walk;
 
-use super::{
-    handover, identity,
-    table::{self, Meaning},
-};
+use super::{handover, identity};
 use crate::{
     Call,
     calls::{
@@ -60,12 +57,7 @@ fn assign(session: &'static Session, open: OpenFile, flags: u32) -> Result<isize
 
 /// What a descriptor refers to that may be leased.
 fn reference(descriptor: usize) -> Option<(&'static Session, OpenRef)> {
-    match table::get(descriptor as i32) {
-        Meaning::Open(reference) if flight::child().is_none() => {
-            Some((session::existing()?, reference))
-        }
-        _ => None,
-    }
+    session::reference(descriptor as i32)
 }
 
 /// Is it leased, so that there are no locks that go with its close?

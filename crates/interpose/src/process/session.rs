@@ -6,7 +6,7 @@
 
 use mayfly_client::OpenFile;
 use mayfly_sys::Errno;
-use mayfly_types::FileId;
+use mayfly_types::{FileId, OpenRef};
 
 use super::flight;
 pub(crate) use super::lanes::Session;
@@ -64,21 +64,23 @@ pub(crate) fn require_open(descriptor: i32) -> Result<(&'static Session, OpenFil
     Ok((get()?, open))
 }
 
-/// The directory that `descriptor` refers to, if it was opened without asking.
-pub(crate) fn leased_directory(descriptor: i32) -> Option<FileId> {
+/// What `descriptor` refers to that may be promised or leased.
+pub(crate) fn reference(descriptor: i32) -> Option<(&'static Session, OpenRef)> {
     let Meaning::Open(open) = table::get(descriptor) else { return None };
     if flight::child().is_some() {
         return None;
     }
-    existing()?.directory_id_leased(open)
+    Some((existing()?, open))
+}
+
+/// The directory that `descriptor` refers to, if it was opened without asking.
+pub(crate) fn leased_directory(descriptor: i32) -> Option<FileId> {
+    let (session, open) = reference(descriptor)?;
+    session.directory_id_leased(open)
 }
 
 /// The description that `descriptor` refers to, if it was promised and is not made yet.
 pub(crate) fn promised(descriptor: i32) -> Option<(&'static Session, OpenFile)> {
-    let Meaning::Open(open) = table::get(descriptor) else { return None };
-    if flight::child().is_some() {
-        return None;
-    }
-    let session = existing()?;
+    let (session, open) = reference(descriptor)?;
     session.promised(open).map(|open| (session, open))
 }
