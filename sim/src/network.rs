@@ -305,15 +305,19 @@ impl Network {
     }
 
     fn connect_if_needed(&mut self, a: u32, b: u32) {
-        let work = |from, to| {
-            (0..2).any(|lane| self.streams.get(&(from, to, lane)).is_some_and(Stream::has_work))
+        let has_work = |of: (u32, u32, usize)| self.streams.get(&of).is_some_and(Stream::has_work);
+        let work = |from, to| (0..2).any(|lane| has_work((from, to, lane)));
+        // Who waits for an answer connects, too: it may have been with a daemon that is gone.
+        let waits = |node: u32, other| {
+            let end = &self.ends[node as usize];
+            end.iter().flat_map(|end| end.outstanding.values()).any(|of| of.to == other)
         };
-        let needed = work(a, b) || work(b, a);
         let pair = self.pairs.entry((a.min(b), a.max(b))).or_default();
+        let needed = work(a, b) || work(b, a) || waits(a, b) || waits(b, a);
         if needed && pair.connection == 0 && !pair.connecting {
             pair.connecting = true;
             let pause = ((10 * MS) << pair.attempts.min(7)).min(SECOND);
-            let pause = if pair.attempts == 0 { 0 } else { pause };
+            let pause = pause * u64::from(pair.attempts > 0);
             pair.attempts += 1;
             let due = self.now_ns + pause + self.weather.delay_ns * 3 + self.dice.below(MS);
             self.agenda.push((due, Due::Connect(a.min(b), a.max(b))));

@@ -61,6 +61,33 @@ fn what_is_closed_at_another_node_is_outside() {
     [2, 3, 6].into_iter().for_each(|seed| finds_nothing_wide(seed, ""));
 }
 
+/// A file could not be made outside, since others had made it. The note of that stayed when the
+/// request had found theirs, and the next daemon kept the file's flushes waiting for it. Nobody
+/// connected to a node either, whose daemon had died with a request, before there was another one.
+#[test]
+fn what_could_not_be_made_outside_keeps_nothing_waiting() {
+    [1201797, 1100491].into_iter().for_each(|seed| finds_nothing_wide(seed, ""));
+}
+
+/// Two files were here in part and dirty, and there was no room for the rest of either.
+#[test]
+fn what_is_here_in_part_is_flushed_however_little_space_there_is() {
+    [1100133].into_iter().for_each(|seed| finds_nothing_wide(seed, ""));
+}
+
+/// What was fetched ahead took the place of the chunk that was about to be read.
+#[test]
+fn what_is_about_to_be_read_makes_no_room_for_what_comes_behind_it() {
+    [1405967, 1401440, 1402439].into_iter().for_each(|seed| finds_nothing_wide(seed, ""));
+}
+
+/// The keeper failed a move that it had made for the daemon before, without a look; or the daemon
+/// failed the call before it asked. The judge took what was dirty below for nobody's conflict.
+#[test]
+fn a_directory_may_have_been_moved_for_a_call_that_failed() {
+    [1302162, 1303839].into_iter().for_each(|seed| finds_nothing_wide(seed, ""));
+}
+
 /// Space was short for a fetch, and what another shard has set aside could not be asked for: the
 /// read failed with EIO, not with ENOSPC. What somebody has added to a file that was emptied before
 /// was none of the judge's contents.

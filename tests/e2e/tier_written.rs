@@ -13,6 +13,8 @@ mod bench;
 use bench::{Bench, accesses, is_possible, text};
 
 const LENGTH: usize = 64 << 20;
+/// More than the least capacity of a node.
+const LONGEST: usize = 160 << 20;
 /// Of a file of that length; the keeper's file system may read ahead of it.
 const CHUNK: u64 = 128 << 10;
 
@@ -67,6 +69,41 @@ fn a_small_write_to_a_long_file_fetches_one_chunk_of_it() -> Result<()> {
         bench.instance.command("fsck").run_ok()?;
         bench.instance.stop()?;
         drop(outside);
+    }
+    Ok(())
+}
+
+/// What was open did not go, so that a file that was longer than a node has space could not even be
+/// read. A flush of what was written fetched the rest first, for which there was no room either.
+#[test]
+fn a_file_that_is_longer_than_there_is_room_is_read_and_changed_in_place() -> Result<()> {
+    if !is_possible() {
+        return Ok(());
+    }
+    let _turn = Turn::take()?;
+    let scratch = Scratch::new("tier-room")?;
+    let mut expected: Vec<u8> = (0..LONGEST).map(|at| (at % 251) as u8).collect();
+    for access in accesses() {
+        let name = format!("room-{access}");
+        let there = scratch.join(format!("{name}-outside"));
+        fs::create_dir_all(&there)?;
+        let there = there.join("long");
+        expected.chunks_mut(1 << 20).for_each(|part| part[1000..1100].fill(b'n'));
+        fs::write(&there, &expected)?;
+        let bench = Bench::start(&scratch, &name, &["--access", access, "--capacity", "64M"])?;
+        bench.sh(&format!("cmp long {}", text(&there)?))?;
+        bench.sh(&python(
+            "long = os.open('long', os.O_RDWR)
+for at in range(0, os.fstat(long).st_size, 1 << 20):
+    assert os.pwrite(long, b'y' * 100, at + 1000) == 100
+    assert os.pread(long, 101, at + 999)[1:] == b'y' * 100",
+        ))?;
+        bench.flush()?;
+        expected.chunks_mut(1 << 20).for_each(|part| part[1000..1100].fill(b'y'));
+        ensure!(fs::read(&there)? == expected, "it went back as it was written");
+        bench.instance.command("fsck").run_ok()?;
+        bench.instance.stop()?;
+        ensure!(fs::read(&there)? == expected, "and stays so");
     }
     Ok(())
 }

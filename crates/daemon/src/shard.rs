@@ -208,6 +208,9 @@ impl Shard {
         if !self.tier.items.is_empty() {
             self.end_late_items();
         }
+        if !self.tier.journal.begun.is_empty() {
+            self.end_changes_behind(caller);
+        }
         if !self.files.unclaimed_opens.is_empty() {
             self.drop_unclaimed(caller);
         }

@@ -8,14 +8,14 @@
 use std::{
     fs::File,
     io::{Read, Write},
-    os::{fd::AsFd, unix::fs::MetadataExt},
+    os::{fd::AsFd, unix::fs::FileExt},
     path::{Path, PathBuf},
 };
 
-use mayfly_types::{Attr, Errno, FileKind, OBJECT_MAPPED, Timestamp, limits::NAME_BYTES_MAX};
+use mayfly_types::{Attr, Errno, FileKind, Timestamp, limits::NAME_BYTES_MAX};
 use mayfly_wire::{
     TierItem,
-    tier::{NO_ATTR, TIER_CONFLICT, TIER_INCOMPLETE, TIER_UNSETTLED, TIER_UNSURE},
+    tier::{NO_ATTR, TIER_CONFLICT, TIER_INCOMPLETE, TIER_PARTLY, TIER_UNSURE, TierParts},
 };
 use rustix::fs::{
     AtFlags, Gid, Mode, OFlags, RenameFlags, Uid, fchmod, fchown, fstat, fsync, openat, renameat,
@@ -24,6 +24,7 @@ use rustix::fs::{
 
 use crate::{
     bytes::{copy, set_times},
+    merged::{Merged, Object},
     outcome::Outcome,
     place::{OWN_PREFIX, Place, attr_of, errno, io_errno, is_same},
     xattrs,
@@ -61,6 +62,11 @@ pub(crate) fn note_put(note: &Path, (number, time, bytes): Put) -> Result<(), Er
     written.map_err(|error| io_errno(&error))
 }
 
+/// The rest of the bytes that go are those of the known master copy.
+pub(crate) fn is_partly(item: &TierItem<'_>) -> bool {
+    item.which & TIER_PARTLY != 0
+}
+
 /// All bytes that go are the file's.
 pub(crate) fn is_whole(item: &TierItem<'_>) -> bool {
     item.which & TIER_INCOMPLETE == 0
@@ -88,8 +94,10 @@ pub(crate) fn flush(
     own.extend_from_slice(format!("{:016x}", item.file.0).as_bytes());
     let own =
         Place { directory: place.directory.try_clone().map_err(|_| Errno::EMFILE)?, name: own };
-    let flushed = write_own(place, &own, item, objects).and_then(|(written, mapped)| {
-        let outcome = put_in_place(place, &own, item, (&written, &note_of(notes, item)))?;
+    let note = note_of(notes, item);
+    let earlier = noted(&note);
+    let flushed = write_own(place, &own, item, (objects, earlier)).and_then(|(written, mapped)| {
+        let outcome = put_in_place(place, &own, item, (&written, &note, earlier))?;
         Ok(Outcome { same: mapped, ..outcome })
     });
     if flushed.is_err() {
@@ -101,35 +109,6 @@ pub(crate) fn flush(
 /// The note is of no use any more: the daemon knows.
 pub(crate) fn forget_note(notes: &Path, item: &TierItem<'_>) {
     let _ = std::fs::remove_file(note_of(notes, item));
-}
-
-/// The object whose bytes go back.
-pub(crate) struct Object {
-    pub(crate) file: File,
-    /// So many of its bytes go.
-    pub(crate) limit: u64,
-    /// How long it is.
-    pub(crate) bytes: u64,
-    /// The file's time.
-    pub(crate) mtime: Timestamp,
-    /// It may be mapped.
-    pub(crate) mapped: bool,
-}
-
-impl Object {
-    pub(crate) fn open(item: &TierItem<'_>, path: &Path) -> Result<Object, Errno> {
-        let file = File::open(path).map_err(|error| io_errno(&error))?;
-        let metadata = file.metadata().map_err(|error| io_errno(&error))?;
-        let (limit, mtime) = match item.which & TIER_UNSETTLED {
-            0 => (item.attr.size_bytes, item.attr.mtime),
-            _ => {
-                let nanoseconds = u32::try_from(metadata.mtime_nsec()).unwrap_or(0);
-                (u64::MAX, Timestamp { seconds: metadata.mtime(), nanoseconds })
-            }
-        };
-        let mapped = metadata.mode() & OBJECT_MAPPED != 0;
-        Ok(Object { file, limit, bytes: metadata.len(), mtime, mapped })
-    }
 }
 
 /// Whether the master copy is the known one, or what an earlier flush of the file has put there.
@@ -147,7 +126,7 @@ fn write_own(
     place: &Place,
     own: &Place,
     item: &TierItem<'_>,
-    objects: &Path,
+    (objects, earlier): (&Path, Option<Put>),
 ) -> Result<(Attr, bool), Errno> {
     let flags =
         OFlags::CREATE | OFlags::TRUNC | OFlags::WRONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
@@ -160,7 +139,14 @@ fn write_own(
     } else {
         let object = Object::open(item, &object_path(objects, item.other)?)?;
         (mapped, mtime) = (object.mapped, object.mtime);
-        copy(&mut object.file.take(object.limit), &mut file).map(drop)
+        match TierParts::of(item)? {
+            Some(parts) => {
+                let master = open_known(place, item, earlier)?;
+                let read = |at, _end, to: &mut [u8]| master.read_at(to, at);
+                copy(&mut Merged::new(object, parts, read), &mut file).map(drop)
+            }
+            None => copy(&mut object.file.take(object.limit), &mut file).map(drop),
+        }
     };
     copied.map_err(|error| io_errno(&error))?;
     give_away(&file, &item.attr);
@@ -169,6 +155,18 @@ fn write_own(
     set_times(&file, item.attr.atime, mtime)?;
     fsync(&file).map_err(errno)?;
     Ok((attr_of(&fstat(&file).map_err(errno)?), mapped))
+}
+
+/// The master copy, if it is the expected one.
+fn open_known(place: &Place, item: &TierItem<'_>, earlier: Option<Put>) -> Result<File, Errno> {
+    let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+    let file = match openat(&place.directory, &*place.name, flags, Mode::empty()) {
+        Err(rustix::io::Errno::NOENT) => return Err(Errno::ESTALE),
+        opened => opened.map_err(errno)?,
+    };
+    let there = attr_of(&fstat(&file).map_err(errno)?);
+    let is_it = is_expected(item, Some(&there), earlier);
+    if is_it { Ok(File::from(file)) } else { Err(Errno::ESTALE) }
 }
 
 /// The file belongs to whom the instance says, where that is allowed.
@@ -195,12 +193,11 @@ fn put_in_place(
     place: &Place,
     own: &Place,
     item: &TierItem<'_>,
-    (written, note): (&Attr, &Path),
+    (written, note, earlier): (&Attr, &Path, Option<Put>),
 ) -> Result<Outcome, Errno> {
-    let earlier = noted(note);
     let there = place.stat()?.map(|stat| attr_of(&stat));
     let (is_known, is_whole) = (is_expected(item, there.as_ref(), earlier), is_whole(item));
-    if is_known && !is_whole && there.is_some() {
+    if is_known && !is_whole && there.is_some() || !is_known && is_partly(item) {
         return Err(Errno::ESTALE);
     }
     if !is_known || !is_whole {
@@ -267,25 +264,13 @@ mod tests {
         }
 
         fn flush_with(&self, which: u32, known: Attr, bytes: &[u8]) -> Outcome {
-            let mtime = Timestamp { seconds: 77, nanoseconds: 5 };
-            let attr = Attr { mode: 0o640, mtime, size_bytes: bytes.len() as u64, ..known };
-            let item = TierItem {
-                number: 1,
-                source: 0,
-                what: TIER_FLUSH,
-                again: false,
-                file: FileId(9),
-                path: b"file",
-                other: b"",
-                bytes,
-                which,
-                start: 0,
-                end: 0,
-                known,
-                attr,
-            };
+            let size_bytes = bytes.len() as u64;
+            self.flush_item(&TierItem { bytes, which, ..item(known, size_bytes) }).unwrap()
+        }
+
+        fn flush_item(&self, item: &TierItem<'_>) -> Result<Outcome, Errno> {
             let place = Place::find(open_root(self.outside.path()).unwrap(), b"file").unwrap();
-            flush(&place, &item, Path::new("/"), self.notes.path()).unwrap()
+            flush(&place, item, self.notes.path(), self.notes.path())
         }
 
         fn names(&self) -> Vec<String> {
@@ -295,6 +280,50 @@ mod tests {
             names.sort();
             names
         }
+    }
+
+    fn item(known: Attr, size_bytes: u64) -> TierItem<'static> {
+        let mtime = Timestamp { seconds: 77, nanoseconds: 5 };
+        TierItem {
+            number: 1,
+            source: 0,
+            what: TIER_FLUSH,
+            again: false,
+            file: FileId(9),
+            path: b"file",
+            other: b"",
+            bytes: b"",
+            which: 0,
+            start: 0,
+            end: 0,
+            known,
+            attr: Attr { mode: 0o640, mtime, size_bytes, ..known },
+        }
+    }
+
+    #[test]
+    fn what_was_not_fetched_of_a_file_is_taken_from_the_known_master_copy() {
+        let bench = Bench::new("..aabbccddee");
+        let known = bench.attr();
+        std::fs::write(bench.notes.path().join("0"), "AABBCCDDEEFFGG").unwrap();
+        // Chunks of four bytes up to the eleventh: the second one is here, and what is appended.
+        let (bytes, which): (&[u8], _) = (&[0b10], TIER_PARTLY);
+        let partly = TierItem { other: b"0", bytes, which, start: 4, end: 11, ..item(known, 14) };
+        let outside = || std::fs::read_to_string(bench.outside.path().join("file")).unwrap();
+        assert_eq!(bench.flush_item(&partly).unwrap().attr.mtime.seconds, 77);
+        assert_eq!(outside(), "..aaCCDDddeFGG");
+        // The daemon did not hear of it.
+        std::fs::write(bench.notes.path().join("0"), "AABBccDDEEFFGGH").unwrap();
+        let longer = TierItem { attr: item(known, 15).attr, ..partly };
+        assert_eq!(bench.flush_item(&longer).unwrap().attr.size_bytes, 15);
+        assert_eq!(outside(), "..aaccDDddeFGGH");
+        std::fs::write(bench.outside.path().join("file"), "theirs").unwrap();
+        assert_eq!(bench.flush_item(&longer).err(), Some(Errno::ESTALE));
+        std::fs::remove_file(bench.outside.path().join("file")).unwrap();
+        assert_eq!(bench.flush_item(&longer).err(), Some(Errno::ESTALE));
+        let short = TierItem { start: 1, ..longer };
+        assert_eq!(bench.flush_item(&short).err(), Some(Errno::EINVAL), "a bit for each chunk");
+        assert!(bench.names().is_empty());
     }
 
     #[test]

@@ -22,6 +22,7 @@ mod bytes;
 mod chunks;
 mod flush;
 mod keeper;
+mod merged;
 mod names;
 mod outcome;
 mod place;

@@ -16,7 +16,7 @@ pub const TIER_CHECK: u32 = 2;
 /// Bytes of a file: to the object `other`, or in the answer when `other` is empty.
 pub const TIER_FETCH: u32 = 3;
 /// Bytes of a file go back: from the object `other`, or `bytes` when that is empty. `which` are
-/// [`TIER_UNSETTLED`], [`TIER_UNSURE`] and [`TIER_INCOMPLETE`].
+/// [`TIER_UNSETTLED`], [`TIER_UNSURE`], [`TIER_INCOMPLETE`] and [`TIER_PARTLY`].
 pub const TIER_FLUSH: u32 = 4;
 /// A regular file that is new.
 pub const TIER_CREATE: u32 = 5;
@@ -40,6 +40,9 @@ pub const TIER_UNSURE: u32 = 2;
 /// Of a flush: not all bytes of the object are the file's, and the others are nowhere any more. It
 /// goes beside the master copy, or nowhere when that is the known one all the same (ESTALE).
 pub const TIER_INCOMPLETE: u32 = 4;
+/// Of a flush: the object has only a part of the file ([`TierParts`]), and the master copy has the
+/// rest. If that is another one than is known: ESTALE.
+pub const TIER_PARTLY: u32 = 8;
 
 /// Bytes of a file from `start` to `end`, to the object `other`, which is made with `which` 1. If
 /// the master copy is another one than is known, nothing is written.
@@ -81,6 +84,62 @@ wire_struct! {
         attr: Attr,
     }
 }
+
+/// What an object has of a file that is flushed with [`TIER_PARTLY`]: of the chunks of `start`
+/// bytes each that begin before `end`, those whose bits are set in `bytes`, and all that is behind
+/// `end`.
+#[derive(Debug, Clone, Copy)]
+pub struct TierParts<'a> {
+    chunk_bytes: u64,
+    end: u64,
+    here: &'a [u8],
+}
+
+impl<'a> TierParts<'a> {
+    /// Those of an item; none if the object has all of the file.
+    ///
+    /// # Errors
+    /// EINVAL if there is not a bit for each chunk.
+    pub fn of(item: &TierItem<'a>) -> Result<Option<TierParts<'a>>, Errno> {
+        if item.which & TIER_PARTLY == 0 {
+            return Ok(None);
+        }
+        TierParts::new((item.start, item.end), item.bytes).map(Some)
+    }
+
+    /// The same by its parts.
+    ///
+    /// # Errors
+    /// EINVAL if there is not a bit for each chunk.
+    pub fn new((chunk_bytes, end): (u64, u64), here: &'a [u8]) -> Result<TierParts<'a>, Errno> {
+        if chunk_bytes == 0 || end.div_ceil(chunk_bytes) > here.len() as u64 * 8 {
+            return Err(Errno::EINVAL);
+        }
+        Ok(TierParts { chunk_bytes, end, here })
+    }
+
+    fn has(&self, chunk: u64) -> bool {
+        let byte = self.here.get((chunk / 8) as usize);
+        byte.is_some_and(|byte| byte >> (chunk % 8) & 1 != 0)
+    }
+
+    /// Whether the object has the byte at this offset, and where that ends to be so.
+    #[must_use]
+    pub fn run_at(&self, offset: u64) -> (bool, u64) {
+        if offset >= self.end {
+            return (true, u64::MAX);
+        }
+        let first = offset / self.chunk_bytes;
+        let is_here = self.has(first);
+        let chunks = self.end.div_ceil(self.chunk_bytes);
+        match (first..chunks).find(|chunk| self.has(*chunk) != is_here) {
+            Some(other) => (is_here, other * self.chunk_bytes),
+            None if is_here => (true, u64::MAX),
+            None => (false, self.end),
+        }
+    }
+}
+
 wire_struct! {
     /// See [`crate::Op::TierDone`]. What does not fit goes before it, in pieces with `more`.
     TierDone<'a> {

@@ -176,7 +176,8 @@ impl External {
         did
     }
 
-    fn note_touched(&mut self, path: &str) {
+    /// Others have changed something there.
+    pub fn note_touched(&mut self, path: &str) {
         self.judge.others_change(path);
         self.touched.insert(path.to_owned());
     }

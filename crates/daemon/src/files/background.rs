@@ -168,6 +168,9 @@ impl Shard {
         offset: u64,
         count: usize,
     ) -> Served {
+        if self.has_tier() {
+            self.tier.filling.reads.push((caller, object.file));
+        }
         let objects = Arc::clone(&self.objects);
         self.submit(Length::Bytes(count), move || {
             // What was fetched of a file goes at once when that is another one at its origin.

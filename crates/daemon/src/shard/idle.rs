@@ -16,6 +16,7 @@ impl Shard {
             match done {
                 Done::Answer(caller, result) => self.complete(caller, result.map(|()| Vec::new())),
                 Done::Read(caller, result) => {
+                    self.read_ended(caller);
                     self.complete_read(caller, result);
                 }
                 Done::Changed(change, result, looked) => {

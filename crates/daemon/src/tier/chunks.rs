@@ -21,7 +21,7 @@ use mayfly_meta::{
 };
 use mayfly_object::ObjectId;
 use mayfly_types::{
-    DIRECTORY_BYTES, Errno, FileId, FileKind,
+    DIRECTORY_BYTES, Errno, FileId, FileKind, SessionId,
     limits::{
         TIER_AHEAD_CHUNKS_MAX, TIER_AHEAD_ITEMS_MAX, TIER_RUN_CHUNKS_MAX, TIER_STREAMS_MAX,
         TRANSFER_BYTES_MAX,
@@ -49,6 +49,8 @@ use crate::{
 
 /// Reads that are no farther from each other are in a row.
 const STREAM_GAP_BYTES: u64 = 2 * TRANSFER_BYTES_MAX as u64;
+/// In the place of who reads, before that begins.
+const NOBODY: Caller = Caller { session: SessionId(0), lane: 0, request_id: 0 };
 /// What objects take is counted in pages.
 const PAGE_BYTES: u64 = DIRECTORY_BYTES;
 
@@ -122,7 +124,11 @@ impl Shard {
         let ahead = Run { first: behind, end: behind, ahead: window };
         if !chunks.is_whole() {
             let at = self.place_at_origin(inode)?;
-            self.fetch_ahead((inode.id, &at), &chunks, ahead)?;
+            // It is about to be read, so it is not what makes room for more.
+            self.tier.filling.reads.push((NOBODY, inode.id));
+            let fetched = self.fetch_ahead((inode.id, &at), &chunks, ahead);
+            self.tier.filling.reads.pop();
+            fetched?;
         }
         Ok(ObjectId { file: inode.id, generation: inode.generation })
     }

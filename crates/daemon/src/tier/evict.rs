@@ -11,15 +11,16 @@ use std::collections::VecDeque;
 
 use mayfly_meta::{
     Scan, key,
-    record::{BirthKey, Content, Dentry, Inode, Origin},
+    record::{Content, Dentry, Inode, Origin},
 };
 use mayfly_types::{
     FileId, FileKind,
-    limits::{TIER_DUE_SCAN_MAX, TIER_FLUSHES_MAX, TIER_RESERVE_SHARE},
+    limits::{TIER_FLUSHES_MAX, TIER_RESERVE_SHARE},
 };
 use mayfly_wire::{GRANT_WRITE, Request};
 
 use crate::{
+    api::Caller,
     fault::{Fault, Outcome},
     log,
     namespace::state::inode::Located,
@@ -87,11 +88,11 @@ impl Shard {
 
     /// Whether a request has to wait until what is dirty was flushed and can go.
     pub(crate) fn waits_for_room(&mut self, request: &Request<'_>) -> bool {
-        if !self.has_tier() || !self.tier.is_making_room() {
+        if !self.has_tier() {
             return false;
         }
         let wants = self.bytes_wanted_by(request);
-        wants > 0 && self.free_bytes() < wants
+        wants > 0 && self.free_bytes() < wants && self.tier.may_have_room_later()
     }
 
     /// The same before something is fetched.
@@ -111,6 +112,22 @@ impl Shard {
         }
     }
 
+    /// A read has ended.
+    pub(crate) fn read_ended(&mut self, caller: Caller) {
+        if !self.tier.filling.reads.is_empty() {
+            self.tier.filling.reads.retain(|(other, _)| *other != caller);
+            self.may_have_room();
+        }
+    }
+
+    /// What was in use may go now.
+    pub(crate) fn may_have_room(&mut self) {
+        if std::mem::take(&mut self.tier.filling.is_awaited) {
+            self.tier.policy.evict_again_ms = 0;
+            self.wake_blocked();
+        }
+    }
+
     /// Whether there is room for a fetch. What open files have set aside that are not at hand, or
     /// other shards', cannot be waited for here: the request is being put aside already.
     pub(crate) fn has_room_to_fetch(&mut self, bytes: u64) -> Outcome<bool> {
@@ -122,6 +139,7 @@ impl Shard {
 
     /// Takes the bytes away of clean files at or below a path, until so much is free; how many.
     pub(crate) fn evict(&mut self, path: &[Vec<u8>], free_bytes: u64) -> Outcome<u64> {
+        self.tier.filling.held_up = false;
         let mut candidates = self.candidates()?;
         candidates.sort_unstable_by_key(|of| (of.used_ms, of.file));
         let mut evicted = 0;
@@ -179,11 +197,17 @@ impl Shard {
     /// Takes the bytes of a file away, if nobody uses them.
     fn evict_one(&mut self, file: FileId, at: &At) -> Outcome<bool> {
         let located = self.load_cached(file, at)?;
-        let busy = self.tier.busy.contains_key(at) || self.tier.chunk_items.contains_key(&file);
-        if busy || !is_clean(&located.inode) {
+        if self.tier.busy.contains_key(at) || !is_clean(&located.inode) {
             return Ok(false);
         }
-        if self.is_in_use(&located.inode)? {
+        let is_fetched = self.tier.chunk_items.contains_key(&file);
+        // What is read by chunks is read by requests, however many have it open.
+        if is_absent(&located.inode) {
+            if is_fetched || self.tier.filling.is_being_read(file) {
+                self.tier.filling.held_up = true;
+                return Ok(false);
+            }
+        } else if is_fetched || self.is_in_use(&located.inode)? {
             let now_ms = self.elapsed_ms();
             self.tier.use_file(file, now_ms);
             return Ok(false);
@@ -225,22 +249,8 @@ impl Shard {
         {
             return;
         }
-        let dirty: Vec<(FileId, BirthKey)> = self
-            .tier
-            .dirty
-            .iter()
-            .map(|(id, birth)| (*id, birth.clone()))
-            .take(TIER_DUE_SCAN_MAX)
-            .collect();
-        // What lacks some of its bytes would take more space before it can go.
-        let is_whole = |(id, birth): &(FileId, BirthKey)| {
-            self.load_birth(*id, birth).is_ok_and(|located| !is_absent(&located.inode))
-        };
-        let whole = dirty.into_iter().filter(is_whole);
-        let todo: VecDeque<FileId> = whole.map(|of| of.0).take(TIER_FLUSHES_MAX).collect();
-        if todo.is_empty() {
-            return;
-        }
+        let todo: VecDeque<FileId> =
+            self.tier.dirty.keys().take(TIER_FLUSHES_MAX).copied().collect();
         self.add_flush(Flush { todo, ..Flush::default() });
     }
 }

@@ -13,7 +13,12 @@ use mayfly_meta::{
     key,
     record::{Content, Origin},
 };
+use mayfly_object::ObjectId;
 use mayfly_types::{Errno, FileId, FileKind, limits::TIER_FLUSHES_MAX};
+use mayfly_wire::{
+    TierItem,
+    tier::{TIER_INCOMPLETE, TIER_PARTLY, TIER_UNSETTLED, TIER_UNSURE},
+};
 
 use crate::{
     fault::{Fault, Outcome},
@@ -21,7 +26,7 @@ use crate::{
     shard::Shard,
     tier::{
         gates::{is_absent, is_partly_here, master_of},
-        items::{End, Ending},
+        items::{End, Ending, known_of},
         state::{
             item::{Item, Work},
             source::Note,
@@ -48,12 +53,9 @@ impl Shard {
             self.forget_dirty(file)?;
             return Ok(None);
         }
-        if is_absent(&located.inode) && !incomplete {
-            if !is_partly_here(&located.inode) {
-                // There was no space for what was to be written.
-                self.be_clean(located)?;
-            }
-            // Who wants it flushed has all of it fetched before.
+        if is_absent(&located.inode) && !is_partly_here(&located.inode) {
+            // There was no space for what was to be written.
+            self.be_clean(located)?;
             return Ok(None);
         }
         let at = self.place_at_origin(&located.inode)?;
@@ -79,6 +81,33 @@ impl Shard {
         self.set_origin(&mut located.inode, origin);
         self.forget_dirty(located.inode.id)?;
         self.save(&located)
+    }
+
+    /// What the keeper is told of a flush: the object, or the bytes of a file without one.
+    pub(crate) fn encode_flush(
+        &mut self,
+        located: &Located,
+        incomplete: bool,
+        told: &mut TierItem<'_>,
+    ) -> Outcome<(Vec<u8>, Vec<u8>)> {
+        let inode = &located.inode;
+        (told.file, told.known) = (inode.id, known_of(located)?);
+        told.which = if inode.unsettled { TIER_UNSETTLED } else { 0 };
+        told.which |= if master_of(inode)?.unsure { TIER_UNSURE } else { 0 };
+        told.which |= if incomplete { TIER_INCOMPLETE } else { 0 };
+        let generation = match &inode.content {
+            Content::Inline(content) => return Ok((Vec::new(), content.clone())),
+            Content::Object(generation) => *generation,
+            _ => return Err(Errno::EINVAL.into()),
+        };
+        let object = ObjectId { file: inode.id, generation }.path().into_bytes();
+        if incomplete || !is_partly_here(inode) {
+            return Ok((object, Vec::new()));
+        }
+        let chunks = self.chunks_here(inode)?;
+        told.which |= TIER_PARTLY;
+        (told.start, told.end) = (chunks.chunk_bytes(), chunks.size_bytes);
+        Ok((object, chunks.bits().to_vec()))
     }
 
     /// The keeper has written a file back, or could not.
@@ -108,6 +137,7 @@ impl Shard {
                 let master = master_of(&located.inode)?;
                 located.inode.residency = master.seen(attr.ctime).encode();
                 if !dirty {
+                    self.be_chunks(&mut located, size_bytes)?;
                     self.forget_dirty(*file)?;
                 }
                 self.count(origin.source, |counts| {
@@ -145,28 +175,33 @@ impl Shard {
     }
 
     /// An item ended that somebody may have wanted flushed.
-    pub(crate) fn flush_ended(&mut self, number: u64, result: &Result<End, Errno>) {
+    pub(crate) fn flush_ended(&mut self, number: u64, item: &Item, result: &Result<End, Errno>) {
+        let lacks = match (&item.work, result) {
+            (Work::Flush { file, .. }, Err(Errno::ESTALE)) if self.lacks_some(*file) => Some(*file),
+            _ => None,
+        };
         for flush in &mut self.tier.flushes {
-            if let Some(at) = flush.fetching.iter().position(|(item, _)| *item == number) {
-                let (_, file) = flush.fetching.swap_remove(at);
-                match result {
-                    Ok(_) => flush.todo.push_front(file),
-                    // At the end what it has goes beside what is there now.
-                    Err(Errno::ESTALE) if flush.last && !flush.incomplete.contains(&file) => {
-                        flush.incomplete.push(file);
-                        flush.todo.push_front(file);
-                    }
-                    Err(_) => flush.failed += 1,
-                }
-            }
             let Some(at) = flush.items.iter().position(|item| *item == number) else { continue };
             flush.items.swap_remove(at);
             match result {
                 Ok(End::Conflict) => flush.conflicts += 1,
                 Ok(_) => flush.flushed += 1,
-                Err(_) => flush.failed += 1,
+                Err(_) => match lacks.filter(|file| !flush.incomplete.contains(file)) {
+                    // At the end what it has goes beside what is there now.
+                    Some(file) if flush.last => {
+                        flush.incomplete.push(file);
+                        flush.todo.push_front(file);
+                    }
+                    _ => flush.failed += 1,
+                },
             }
         }
+    }
+
+    /// Whether not all is here of what is dirty of a file.
+    fn lacks_some(&mut self, file: FileId) -> bool {
+        let Some(birth) = self.tier.dirty.get(&file).cloned() else { return false };
+        self.load_birth(file, &birth).is_ok_and(|located| is_partly_here(&located.inode))
     }
 
     /// Flushes files when all is done outside that the journal has now.
@@ -207,28 +242,10 @@ impl Shard {
                 continue;
             }
             while let Some(flush) = self.tier.flushes.get_mut(at)
-                && flush.items.len() + flush.fetching.len() < TIER_FLUSHES_MAX
+                && flush.items.len() < TIER_FLUSHES_MAX
                 && let Some(file) = flush.todo.pop_front()
             {
                 let incomplete = flush.incomplete.contains(&file);
-                let rest = if incomplete { Ok(None) } else { self.fetch_rest(file) };
-                let Some(flush) = self.tier.flushes.get_mut(at) else { break };
-                match rest {
-                    Ok(None) => {}
-                    Ok(Some(number)) => {
-                        flush.fetching.push((number, file));
-                        continue;
-                    }
-                    Err(Fault::Busy) => {
-                        // It goes on when what is written just now is there.
-                        flush.todo.push_back(file);
-                        break;
-                    }
-                    Err(_) => {
-                        flush.failed += 1;
-                        continue;
-                    }
-                }
                 let last = flush.last;
                 let begun = self.begin_flush(file, last, incomplete);
                 let held_up = begun.is_err() && self.is_held_up(file);
@@ -242,10 +259,7 @@ impl Shard {
             }
         }
         let done = |flush: &mut Flush| {
-            flush.items.is_empty()
-                && flush.fetching.is_empty()
-                && flush.todo.is_empty()
-                && flush.upto.is_none()
+            flush.items.is_empty() && flush.todo.is_empty() && flush.upto.is_none()
         };
         let over: Vec<_> = self.tier.flushes.extract_if(.., done).collect();
         for flush in over {

@@ -6,10 +6,7 @@
 //! which changes of names may have been made (`key::THROUGH`). Nothing is handed out before the
 //! commit of what it rests on.
 
-use mayfly_meta::{
-    key,
-    record::{Begun, Content},
-};
+use mayfly_meta::{key, record::Begun};
 use mayfly_object::ObjectId;
 use mayfly_transport_tcp::Body;
 use mayfly_types::{
@@ -18,7 +15,7 @@ use mayfly_types::{
 };
 use mayfly_wire::{
     Op, TierDone, TierItem,
-    tier::{NO_ATTR, TIER_CONFLICT, TIER_INCOMPLETE, TIER_UNSETTLED, TIER_UNSURE, errno_of},
+    tier::{NO_ATTR, TIER_CONFLICT, errno_of},
 };
 
 use crate::{
@@ -93,7 +90,7 @@ impl Shard {
             Work::Wanted(Wanted::Fetch(file, at)) => {
                 match self.object_to_fetch(*file, at).map_err(|fault| fault.errno()) {
                     Ok(object) => item.object = Some(object),
-                    Err(Errno::ENOSPC) if self.tier.is_making_room() => {
+                    Err(Errno::ENOSPC) if self.tier.may_have_room_later() => {
                         self.run = run;
                         self.block(task);
                         return Ok(());
@@ -137,7 +134,7 @@ impl Shard {
                     self.run_later(task, run);
                     return Ok(());
                 }
-                Err(Errno::ENOSPC) if self.tier.is_making_room() => {
+                Err(Errno::ENOSPC) if self.tier.may_have_room_later() => {
                     self.run = run;
                     self.block(task);
                     return Ok(());
@@ -195,6 +192,23 @@ impl Shard {
         let changes = Changes { request_id, names, earlier: false };
         self.tier.journal.begun.insert((caller.session, caller.lane), changes);
         Ok(again)
+    }
+
+    /// A name was not changed outside: it is nobody's own. The note goes when the request ends.
+    fn change_failed(&mut self, caller: Caller) {
+        if let Some(begun) = self.tier.journal.begun.get_mut(&(caller.session, caller.lane)) {
+            begun.names.clear();
+            begun.earlier = false;
+            self.wake_blocked();
+        }
+    }
+
+    /// The lane has gone on, so an earlier request of it is over.
+    pub(crate) fn end_changes_behind(&mut self, caller: Caller) {
+        let begun = self.tier.journal.begun.get(&(caller.session, caller.lane));
+        if begun.is_some_and(|begun| caller.request_id > begun.request_id) {
+            self.change_is_known(caller);
+        }
     }
 
     /// What a request has changed outside is nobody's own any more.
@@ -353,20 +367,8 @@ impl Shard {
             }
             Work::Flush { file, at, incomplete, .. } => {
                 let located = self.load_cached(*file, at)?;
-                (told.file, told.known) = (*file, known_of(&located)?);
                 told.attr = self.attr_from(&settled(&located), None, &Default::default())?;
-                let unsure = master_of(&located.inode)?.unsure;
-                told.which = if located.inode.unsettled { TIER_UNSETTLED } else { 0 };
-                told.which |= if unsure { TIER_UNSURE } else { 0 };
-                told.which |= if *incomplete { TIER_INCOMPLETE } else { 0 };
-                match &located.inode.content {
-                    Content::Inline(content) => bytes.clone_from(content),
-                    Content::Object(generation) => {
-                        let object = ObjectId { file: *file, generation: *generation };
-                        other = object.path().into_bytes();
-                    }
-                    _ => return Err(Errno::EINVAL.into()),
-                }
+                (other, bytes) = self.encode_flush(&located, *incomplete, &mut told)?;
             }
             Work::Wanted(Wanted::Change(at, change)) => {
                 let entry = item_entry.and_then(|entry| self.tier.journal.entries.get(&entry));
@@ -450,10 +452,10 @@ impl Shard {
             return self.end_entry(entry, item, told);
         }
         let result = self.take_in(&item, told);
-        self.flush_ended(number, &result);
+        self.flush_ended(number, &item, &result);
         let Item { work, waiting, owner, .. } = item;
         if let (Some(owner), Err(_)) = (owner, &result) {
-            self.forget_change(owner);
+            self.change_failed(owner);
         }
         let wanted = match work {
             Work::Wanted(wanted) => wanted,
@@ -465,6 +467,7 @@ impl Shard {
             }
             self.run_later(task, run);
         }
+        self.may_have_room();
         self.go_on_flushing();
         self.hand_out_items();
     }

@@ -15,7 +15,10 @@ use crate::{
     fault::{Fault, Outcome, Served},
     shard::Shard,
     shards::planted::{Planted, is_planted},
-    tier::state::{source::WriteBack, table::Flush, wanted::Wanted},
+    tier::{
+        gates::is_partly_here,
+        state::{source::WriteBack, table::Flush, wanted::Wanted},
+    },
 };
 
 fn milliseconds(time: Timestamp) -> i64 {
@@ -40,7 +43,9 @@ impl Shard {
         if inode.links == 0 || !inode.origin.is_some_and(|origin| origin.dirty) {
             return Ok(());
         }
-        self.bytes_at_hand(&inode)?;
+        if !is_partly_here(&inode) {
+            self.bytes_at_hand(&inode)?;
+        }
         let at = self.place_at_origin(&inode)?;
         self.check_at_rest(id)?;
         Err(Fault::Outside(Box::new(Wanted::Back(id, at))))

@@ -3,10 +3,12 @@
 //! A change of a file that is fetched by chunks needs no more of it than what it leaves of the
 //! chunks at its edges. Then the object of its chunks becomes the file's, as long as the file is,
 //! and is changed like any other. The record of its chunks stays, and says what is to be fetched
-//! still: for who reads that, and all of it before the file goes back.
+//! still, for who reads that. When the file goes back, the keeper takes the rest from the master
+//! copy.
 //!
 //! Invariants:
-//! - Such a file is dirty. It is changed by requests only: nobody has leave to use its object.
+//! - Such a file is dirty; after a flush it has chunks again. It is changed by requests only:
+//!   nobody has leave to use its object.
 //! - A chunk that a change covers is said to be here when the change is made, before that is
 //!   answered. Until then it is not fetched, and the change does not begin while it is: the keeper
 //!   would put old bytes over new ones. What it does for an earlier daemon ends before what it does
@@ -21,11 +23,8 @@ use mayfly_meta::{
     key,
     record::{Chunks, Content, Inode, Origin},
 };
-use mayfly_object::ObjectId;
-use mayfly_types::{
-    BLOCK_BYTES, Errno, FileId,
-    limits::{TIER_AHEAD_CHUNKS_MAX, TIER_RUN_CHUNKS_MAX},
-};
+use mayfly_object::{ObjectAttr, ObjectId};
+use mayfly_types::{BLOCK_BYTES, Errno};
 use mayfly_wire::Write;
 
 use crate::{
@@ -258,35 +257,33 @@ impl Shard {
         Ok(())
     }
 
-    /// The item that fetches what a dirty file lacks, or is in the way of that; none when all of it
-    /// is here.
-    pub(crate) fn fetch_rest(&mut self, file: FileId) -> Outcome<Option<u64>> {
-        let Some(birth) = self.tier.dirty.get(&file).cloned() else { return Ok(None) };
-        let inode = self.load_birth(file, &birth)?.inode;
-        if !is_partly_here(&inode) {
-            return Ok(None);
+    /// All that was written to a file is outside, which has this length now: what is here of it are
+    /// chunks of the master copy again. The caller saves the inode.
+    pub(crate) fn be_chunks(&mut self, located: &mut Located, size_bytes: u64) -> Outcome<()> {
+        if !is_partly_here(&located.inode) {
+            return Ok(());
         }
-        let chunks = self.chunks_here(&inode)?;
-        let mut lacks = (0..chunks.count()).filter(|chunk| !chunks.has(*chunk));
-        let Some(first) = lacks.find(|chunk| !self.tier.filling.covers(file, *chunk)) else {
-            return Err(Fault::Busy);
-        };
-        let at = self.place_at_origin(&inode)?;
-        let (number, is_new) = match self.fetch_of(file, &at, first) {
-            Some((number, _)) => (number, false),
-            None => {
-                let most = chunks.count().min(first + TIER_RUN_CHUNKS_MAX);
-                let is_taken = |chunk: &u64| self.is_chunk_taken((file, &at), &chunks, *chunk);
-                let end = (first + 1..most).find(is_taken).unwrap_or(most);
-                let run = Run { first, end, ahead: 0 };
-                let begun = self.begin_chunks(file, &at, run)?;
-                (begun.ok_or(Errno::ESTALE)?, true)
+        // What the object takes is what its chunks take, and times are the record's.
+        let attr = ObjectAttr { size_bytes, ..ObjectAttr::default() };
+        self.settle(located, &attr)?;
+        let before = self.chunks_here(&located.inode)?;
+        let mut chunks = Shard::no_chunks(&located.inode)?;
+        for chunk in 0..chunks.count() {
+            let start = chunk * chunks.chunk_bytes();
+            if before.has_range(start, start + chunks.bytes_of(chunk)) {
+                chunks.add(chunk);
             }
-        };
-        if is_new {
-            let run = Run { first, end: first + 1, ahead: TIER_AHEAD_CHUNKS_MAX };
-            self.fetch_ahead((file, &at), &chunks, run)?;
         }
-        Ok(Some(number))
+        let inode = &mut located.inode;
+        let settled = self.counters.settled_bytes + space_of(&chunks);
+        self.counters.settled_bytes = settled.saturating_sub(inode.blocks * BLOCK_BYTES);
+        (inode.content, inode.blocks) = (Content::Inline(Vec::new()), 0);
+        self.count_cached(chunks.source, before.bytes_here(), chunks.bytes_here());
+        self.keep_chunks(located, &chunks)?;
+        if !is_by_chunks(&located.inode) {
+            // It is so short now that it is fetched as a whole.
+            self.drop_chunks(&located.inode)?;
+        }
+        Ok(())
     }
 }

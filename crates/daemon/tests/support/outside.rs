@@ -3,6 +3,7 @@
 use std::{
     collections::{BTreeMap, BTreeSet},
     os::unix::fs::FileExt,
+    path::Path,
 };
 
 use mayfly_daemon::{Caller, Completion, Directories, Link};
@@ -14,9 +15,9 @@ use mayfly_wire::{
     TierDone, TierItem, TierTold, TierWork, Wire, Write, Writer,
     tier::{
         NO_ATTR, TIER_CHECK, TIER_CHUNKS, TIER_CONFLICT, TIER_CREATE, TIER_EVICT, TIER_FETCH,
-        TIER_FLUSH, TIER_INCOMPLETE, TIER_LOOK, TIER_MAKE_DIRECTORY, TIER_REMOVE,
+        TIER_FLUSH, TIER_INCOMPLETE, TIER_LOOK, TIER_MAKE_DIRECTORY, TIER_PARTLY, TIER_REMOVE,
         TIER_REMOVE_DIRECTORY, TIER_REMOVE_XATTR, TIER_RENAME, TIER_SET_XATTR, TIER_STATUS,
-        TIER_XATTRS, TierEntry, TierSource, TierXattr, pack, unpacked,
+        TIER_XATTRS, TierEntry, TierParts, TierSource, TierXattr, pack, unpacked,
     },
 };
 
@@ -38,6 +39,35 @@ pub struct Given {
     pub which: u32,
     pub range: (u64, u64),
     pub known: Attr,
+}
+
+/// What the object lacks is the master copy's.
+fn bytes_to_flush(
+    item: &Given,
+    objects: &Path,
+    (version, master): &(u64, Vec<u8>),
+) -> Result<Vec<u8>, Errno> {
+    if item.other.is_empty() {
+        return Ok(item.bytes.clone());
+    }
+    let mut bytes = std::fs::read(objects.join(&item.other)).unwrap();
+    if item.which & TIER_PARTLY == 0 {
+        return Ok(bytes);
+    }
+    if *version != item.known.mtime.seconds as u64 || master.len() as u64 != item.known.size_bytes {
+        return Err(Errno::ESTALE);
+    }
+    let parts = TierParts::new(item.range, &item.bytes).unwrap();
+    let mut at = 0;
+    while at < bytes.len() {
+        let (is_here, end) = parts.run_at(at as u64);
+        let end = (end as usize).min(bytes.len());
+        if !is_here {
+            bytes[at..end].copy_from_slice(&master[at..end]);
+        }
+        at = end;
+    }
+    Ok(bytes)
 }
 
 pub struct Bench {
@@ -307,9 +337,8 @@ impl Bench {
                 let name = if self.outside.contains_key(path) { path } else { &directory };
                 let file = self.outside.get_mut(name).ok_or(Errno::ENOENT)?;
                 if item.what == TIER_FLUSH {
-                    let read = || std::fs::read(self.node.objects.join(&item.other)).unwrap();
-                    file.1 = if item.other.is_empty() { item.bytes.clone() } else { read() };
-                    file.0 += 1;
+                    let bytes = bytes_to_flush(item, &self.node.objects, file)?;
+                    *file = (file.0 + 1, bytes);
                 }
                 let (attr, bytes) = (attr(name, file), file.1.clone());
                 if item.what == TIER_CHUNKS {

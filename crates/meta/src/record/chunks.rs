@@ -77,6 +77,20 @@ impl Chunks {
         true
     }
 
+    /// A bit for each that is here.
+    #[must_use]
+    pub fn bits(&self) -> &[u8] {
+        &self.here
+    }
+
+    /// Whether these bytes are here, as far as they are bytes of chunks.
+    #[must_use]
+    pub fn has_range(&self, start: u64, end: u64) -> bool {
+        let end = end.min(self.size_bytes);
+        start >= end
+            || (start / self.chunk_bytes()..end.div_ceil(self.chunk_bytes())).all(|of| self.has(of))
+    }
+
     /// Whether all are here.
     #[must_use]
     pub fn is_whole(&self) -> bool {

@@ -9,16 +9,17 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use mayfly_stage::Expected;
+use mayfly_stage::{Expected, Object as Stored};
 use mayfly_types::{Errno, Timestamp};
 use mayfly_wire::{
     TierItem,
-    tier::{NO_ATTR, TIER_CONFLICT},
+    tier::{NO_ATTR, TIER_CONFLICT, TierParts},
 };
 
-use super::{Store, about, joined, parent_of};
+use super::{PIECE_BYTES, Store, about, joined, parent_of};
 use crate::{
-    flush::{COPIES_MAX, Object, copy_name, is_expected, is_whole, note_of, note_put, noted},
+    flush::{COPIES_MAX, copy_name, is_expected, is_partly, is_whole, note_of, note_put, noted},
+    merged::{Merged, Object},
     outcome::Outcome,
 };
 
@@ -33,14 +34,53 @@ struct Content<'a> {
 fn content_of<'a>(
     item: &TierItem<'a>,
     object: impl Fn() -> Result<PathBuf, Errno>,
+    master: impl Fn() -> Result<Master<'a>, Errno>,
 ) -> Result<Content<'a>, Errno> {
     if item.other.is_empty() {
         let bytes = item.bytes.len() as u64;
         let mtime = item.attr.mtime;
         return Ok(Content { source: Box::new(item.bytes), bytes, mtime, mapped: false });
     }
-    let Object { file, limit, bytes, mtime, mapped } = Object::open(item, &object()?)?;
-    Ok(Content { source: Box::new(file), bytes: bytes.min(limit), mtime, mapped })
+    let object = Object::open(item, &object()?)?;
+    let (bytes, mtime, mapped) = (object.bytes.min(object.limit), object.mtime, object.mapped);
+    let source: Box<dyn Read + 'a> = match TierParts::of(item)? {
+        Some(parts) => {
+            let mut master = master()?;
+            let read = move |at, end, to: &mut [u8]| master.read(at, end, to);
+            Box::new(Merged::new(object, parts, read))
+        }
+        None => Box::new(object.file),
+    };
+    Ok(Content { source, bytes, mtime, mapped })
+}
+
+/// The object that is there, which is read a piece at a time.
+struct Master<'a> {
+    store: &'a Store,
+    path: &'a str,
+    there: Stored,
+    /// Where the last piece began, and its bytes.
+    piece: (u64, Vec<u8>),
+}
+
+impl Master<'_> {
+    fn read(&mut self, at: u64, end: u64, to: &mut [u8]) -> std::io::Result<usize> {
+        let stale = |errno: Errno| std::io::Error::from_raw_os_error(errno.raw());
+        let (start, bytes) = &self.piece;
+        if !(*start..*start + bytes.len() as u64).contains(&at) {
+            let range = at..end.min(at + PIECE_BYTES);
+            let (read, bytes) = self.store.read(self.path, range).map_err(stale)?;
+            if !read.is_still(&self.there) {
+                return Err(stale(Errno::ESTALE));
+            }
+            self.piece = (at, bytes);
+        }
+        let (start, bytes) = &self.piece;
+        let left = bytes.get((at - start) as usize..).unwrap_or_default();
+        let count = left.len().min(to.len());
+        to[..count].copy_from_slice(&left[..count]);
+        Ok(count)
+    }
 }
 
 impl Store {
@@ -57,7 +97,14 @@ impl Store {
         let attr = there.as_ref().map(|there| self.attr_of(there));
         let expected = is_expected(item, attr.as_ref(), earlier);
         let mark = RandomState::new().hash_one(item.number);
-        let mut content = content_of(item, &object)?;
+        if !expected && is_partly(item) {
+            return Err(Errno::ESTALE);
+        }
+        let master = || {
+            let there = there.clone().ok_or(Errno::ESTALE)?;
+            Ok(Master { store: self, path, there, piece: (0, Vec::new()) })
+        };
+        let mut content = content_of(item, &object, master)?;
         let about = about(item.attr.mode, content.mtime, mark);
         let mapped = content.mapped;
         if expected && !is_whole(item) && there.is_some() {
@@ -74,6 +121,9 @@ impl Store {
                     return Ok(Outcome { same: mapped, ..Outcome::of(self.attr_of(&now)) });
                 }
                 // Somebody was faster.
+                Err(refused) if refused.errno == Errno::ESTALE.raw() && is_partly(item) => {
+                    return Err(Errno::ESTALE);
+                }
                 Err(refused)
                     if [Errno::ESTALE, Errno::EEXIST].map(Errno::raw).contains(&refused.errno) => {}
                 Err(refused) => return Err(super::errno_of(path, &refused)),
@@ -83,7 +133,7 @@ impl Store {
             let name = path.rsplit_once('/').map_or(path, |(_, name)| name);
             let copy = copy_name(name.as_bytes(), number, is_whole(item));
             let copy = String::from_utf8_lossy(&copy).into_owned();
-            let mut content = content_of(item, &object)?;
+            let mut content = content_of(item, &object, master)?;
             let source: &mut dyn Read = &mut content.source;
             let source = (source, content.bytes);
             let beside = joined(parent_of(path), &copy);

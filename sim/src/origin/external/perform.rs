@@ -7,8 +7,9 @@ use mayfly_wire::{
     SET_MODE, SET_MTIME, SET_MTIME_NOW, TierItem,
     tier::{
         NO_ATTR, TIER_CHECK, TIER_CHUNKS, TIER_CONFLICT, TIER_CREATE, TIER_FETCH, TIER_FLUSH,
-        TIER_INCOMPLETE, TIER_LOOK, TIER_MAKE_DIRECTORY, TIER_REMOVE, TIER_REMOVE_DIRECTORY,
-        TIER_RENAME, TIER_SET_ATTR, TIER_UNSETTLED, TIER_UNSURE, TierEntry, pack,
+        TIER_INCOMPLETE, TIER_LOOK, TIER_MAKE_DIRECTORY, TIER_PARTLY, TIER_REMOVE,
+        TIER_REMOVE_DIRECTORY, TIER_RENAME, TIER_SET_ATTR, TIER_UNSETTLED, TIER_UNSURE, TierEntry,
+        TierParts, pack,
     },
 };
 
@@ -93,11 +94,20 @@ impl External {
                 Ok(Glimpse::Attr(entry.attr()))
             }
             TIER_FLUSH => {
-                let (bytes, mtime) = bytes_to_flush(item, disk)?;
+                let master = self.entries.get(path).map(|entry| &*entry.bytes);
+                let (bytes, mtime) = bytes_to_flush(item, disk, master)?;
                 Ok(Glimpse::Bytes(bytes, mtime))
             }
             _ => Ok(Glimpse::None),
         }
+    }
+
+    /// Whether an earlier daemon has had this move done: who looks sees that, and tries nothing.
+    pub fn was_moved(&self, item: &TierItem<'_>) -> bool {
+        let is_there = |path: &[u8]| {
+            std::str::from_utf8(path).is_ok_and(|path| self.entries.contains_key(path))
+        };
+        item.what == TIER_RENAME && item.again && !is_there(item.path) && is_there(item.other)
     }
 
     /// Does what the daemon of a node wants.
@@ -206,6 +216,10 @@ impl External {
     ) -> Result<Done, Errno> {
         if item.which & TIER_INCOMPLETE != 0 {
             return self.flush_incomplete((node, path), item, &bytes);
+        }
+        let is_partly = item.which & TIER_PARTLY != 0;
+        if is_partly && !self.is_expected((node, path), item) {
+            return Err(Errno::ESTALE);
         }
         let Some(content) = content_of(&bytes) else {
             self.judge.say(format!("{path} is flushed with a mark that is not whole"));
@@ -361,7 +375,11 @@ impl External {
 }
 
 /// The bytes that go back, and the file's time.
-fn bytes_to_flush(item: &TierItem<'_>, disk: &Disk) -> Result<(Vec<u8>, Timestamp), Errno> {
+fn bytes_to_flush(
+    item: &TierItem<'_>,
+    disk: &Disk,
+    master: Option<&[u8]>,
+) -> Result<(Vec<u8>, Timestamp), Errno> {
     if item.other.is_empty() {
         return Ok((item.bytes.to_vec(), item.attr.mtime));
     }
@@ -373,7 +391,19 @@ fn bytes_to_flush(item: &TierItem<'_>, disk: &Disk) -> Result<(Vec<u8>, Timestam
     };
     let mut bytes = vec![0; limit as usize];
     disk.objects().read(object, 0, &mut bytes)?;
-    Ok((bytes, mtime))
+    let Some(parts) = TierParts::of(item)? else { return Ok((bytes, mtime)) };
+    let master = master.ok_or(Errno::ESTALE)?;
+    let mut at = 0;
+    while at < limit {
+        let (is_here, end) = parts.run_at(at);
+        let end = end.min(limit);
+        if !is_here {
+            let part = master.get(at as usize..end as usize).ok_or(Errno::ESTALE)?;
+            bytes[at as usize..end as usize].copy_from_slice(part);
+        }
+        at = end;
+    }
+    Ok((bytes, item.attr.mtime))
 }
 
 fn object_of(item: &TierItem<'_>) -> Result<ObjectId, Errno> {

@@ -32,11 +32,14 @@ impl World<'_> {
         for client in &mut self.clients {
             client.end(&mut self.members[client.node].node, &mut self.external);
         }
-        // Directories are there again in which something may be dirty.
+        // Directories are there again in which something may be dirty. One that was moved for a
+        // call that failed then has not what it had.
         let made = self.external.judge.own.clone();
         let made = made.iter().filter_map(|path| path.split_once('/')).map(|(made, _)| made);
         for path in DIRECTORIES.into_iter().map(str::to_owned).chain(made.map(str::to_owned)) {
-            self.external.make_directory(&path);
+            if self.external.make_directory(&path) {
+                self.external.note_touched(&path);
+            }
         }
         self.flush_all();
         self.unpin_all();

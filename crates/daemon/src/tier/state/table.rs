@@ -44,8 +44,6 @@ pub(crate) struct Flush {
     pub(crate) upto: Option<u64>,
     /// The items that are being done for it.
     pub(crate) items: Vec<u64>,
-    /// Items that fetch what is not here of files, which are flushed then.
-    pub(crate) fetching: Vec<(u64, FileId)>,
     /// Files that have changed outside before all of them was fetched.
     pub(crate) incomplete: Vec<FileId>,
     pub(crate) flushed: u64,
@@ -84,9 +82,20 @@ pub(crate) struct Filling {
     /// Objects that the keeper may be writing chunks to for an earlier daemon. It does what this
     /// one gives of such an object after that.
     pub(crate) earlier: HashSet<ObjectId>,
+    /// Reads that are under way, one of a lane at most, and their files. An object is opened by its
+    /// name, so it stays until then.
+    pub(crate) reads: Vec<(Caller, FileId)>,
+    /// What could have gone when space was short was being read or fetched.
+    pub(crate) held_up: bool,
+    /// Somebody waits until that is done.
+    pub(crate) is_awaited: bool,
 }
 
 impl Filling {
+    pub(crate) fn is_being_read(&self, file: FileId) -> bool {
+        self.reads.iter().any(|(_, other)| *other == file)
+    }
+
     /// Whether the chunk is being covered.
     pub(crate) fn covers(&self, file: FileId, chunk: u64) -> bool {
         let covers = self.covers.get(&file).into_iter().flatten();
@@ -300,6 +309,13 @@ impl Table {
     }
 
     /// Whether something is on its way back that may go then.
+    /// Whether who finds no room has to wait: something may go when it is flushed, or when what is
+    /// being done with it is done.
+    pub(crate) fn may_have_room_later(&mut self) -> bool {
+        self.filling.is_awaited |= self.filling.held_up;
+        self.filling.held_up || self.is_making_room()
+    }
+
     pub(crate) fn is_making_room(&self) -> bool {
         self.flushes.iter().any(|flush| flush.caller.is_none())
     }
