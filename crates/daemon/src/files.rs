@@ -15,6 +15,7 @@
 
 pub(crate) mod allocate;
 pub(crate) mod allowances;
+pub(crate) mod alone;
 pub(crate) mod append;
 pub(crate) mod background;
 pub(crate) mod cut;

@@ -31,7 +31,12 @@ fn written(head: &impl Serialize, body: &[u8]) -> Vec<u8> {
 pub fn seeds() -> Vec<Vec<u8>> {
     let open = OpenRef { index: 3, generation: 7 };
     let proxied = Description { open, session: SessionId(2), lane: 1, request_id: 3 };
-    let place = Resolved { at: At::Path(FileId(1), b"a/b".to_vec(), 5), follows: 1, restarts: 0 };
+    let place = Resolved {
+        at: At::Path(FileId(1), b"a/b".to_vec(), 5),
+        follows: 1,
+        restarts: 0,
+        gone: Some(FileId(3)),
+    };
     let questions = [
         Question::Lookup { directory: FileId(1), name: b"name".to_vec(), upto: 5 },
         Question::Entries { directory: FileId(1), from: 0, until: 9, bytes_max: 4096 },

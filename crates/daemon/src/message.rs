@@ -99,6 +99,8 @@ pub struct Resolved {
     pub(crate) follows: u32,
     /// How often the walk was begun anew since the file that it found was gone.
     pub(crate) restarts: u32,
+    /// That file, as its home says.
+    pub(crate) gone: Option<FileId>,
 }
 
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]

@@ -5,10 +5,12 @@ mod support;
 
 use mayfly_daemon::{Config, Directories};
 use mayfly_meta::{MemoryDisk, MemoryStore, Scan, Store, key};
-use mayfly_types::{Errno, FileId, FileKind};
-use support::{Kept, Node, O_CREAT, O_RDWR, config, failed, fsck};
+use mayfly_types::{Errno, FileId, FileKind, SessionId, limits::SESSIONS_MAX};
+use mayfly_wire::Open;
+use support::{Kept, Node, O_CREAT, O_RDWR, config, failed, fsck, several::begin, walk};
 
 const SHARDS: u32 = 5;
+const O_EXCL: u32 = 0o200;
 
 fn node(directories: Directories) -> Node {
     Node::several(Config { directories, ..config() }, SHARDS, 5, false)
@@ -140,4 +142,50 @@ fn files_stay_what_they_are_when_their_names_move() {
         node.close(open);
     }
     fsck::check(&mut node);
+}
+
+/// It was sent between the shard of its name, which knew that it had made the file, and the one of
+/// its file, which had not heard of the process, until it failed.
+#[test]
+fn a_create_whose_file_others_remove_before_it_is_opened_makes_another_one() {
+    /// A process, as other nodes call it.
+    const ELSEWHERE: SessionId = SessionId(SESSIONS_MAX + 3);
+    /// So many looks find nothing any more: it was sent to a shard that has not heard of it.
+    const LOOKS: u32 = 20;
+    let mut made_again = 0;
+    for seed in 0..60 {
+        let config = Config { directories: Directories::Restless, ..config() };
+        let mut node = Node::several(config, SHARDS, seed, false);
+        for number in 0..SHARDS {
+            let path = format!("f{number}");
+            let (late, flags) = (number as usize, O_CREAT | O_EXCL | O_RDWR);
+            for (shard, core) in node.cores.iter_mut().enumerate() {
+                if shard == late {
+                    core.session_closed(ELSEWHERE)
+                } else {
+                    core.session_opened(ELSEWHERE, 7)
+                }
+            }
+            let create = Open { walk: walk(&path, 0), flags, mode: 0o600, uid: 0, gid: 0 };
+            let caller = begin(&mut node, ELSEWHERE, &create);
+            let (mut was_removed, mut looks) = (false, 0);
+            let done = loop {
+                let published = &node.several.published;
+                let done = published.iter().find(|done| done.caller == caller).cloned();
+                if done.is_some() || looks == LOOKS {
+                    break done;
+                }
+                if !was_removed && node.unlink(&path, false).is_ok() {
+                    was_removed = true;
+                    node.cores[late].session_opened(ELSEWHERE, 7);
+                }
+                looks += u32::from(!node.move_on());
+            };
+            if let Some(done) = done {
+                assert_eq!(done.status, 0, "seed {seed}, {path}");
+                made_again += usize::from(was_removed && node.stat(&path, false).is_ok());
+            }
+        }
+    }
+    assert!(made_again > 0, "none was made again");
 }

@@ -92,6 +92,26 @@ fn an_open_that_truncates_does_so_once_when_the_daemon_dies_before_or_after_the_
 }
 
 #[test]
+fn a_truncate_that_comes_again_cuts_no_other_file_that_has_got_the_name() {
+    let (mut node, open) = node();
+    let new = node.open("new", O_CREAT | O_RDWR).unwrap().0;
+    node.write(new, 0, b"complete").unwrap();
+    let target = Target::Path(walk("f", WALK_FOLLOW));
+    let cut = SetAttr { target, which: SET_SIZE, size_bytes: 5, ..set() };
+    let caller = node.next_caller(SESSION);
+    assert_eq!(node.submit(caller, &cut, &mut [0; 4096]), Progress::Pending);
+    node.core().commit().unwrap();
+    node.restart();
+    let (from, to) = (walk("new", 0), walk("f", 0));
+    let rename = Rename { from, to, flags: 0 };
+    node.ask_as(SessionId(SESSION.0 + 1), &rename, |_| ()).unwrap();
+    let answered = node.submit(caller, &cut, &mut [0; 4096]);
+    assert!(matches!(answered, Progress::Replied(0, _)), "{answered:?}");
+    assert_eq!(node.stat("f", false).unwrap().size_bytes, 8, "what is complete stays so");
+    assert_eq!(node.fstat(open).unwrap().size_bytes, 5, "the file that had the name is cut");
+}
+
+#[test]
 fn a_write_that_was_begun_is_made_before_others_see_the_file_when_the_daemon_dies() {
     for append in [false, true] {
         let (mut node, open) = node();

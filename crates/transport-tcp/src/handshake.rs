@@ -25,7 +25,7 @@ use crate::{
 };
 
 /// Version of the handshake and of the frames; a peer of another version is refused.
-pub const PROTOCOL_VERSION: u16 = 7;
+pub const PROTOCOL_VERSION: u16 = 8;
 
 const MAGIC: u32 = 0x4e59_464d; // "MFYN"
 const PATTERN: &str = "Noise_NNpsk0_25519_ChaChaPoly_BLAKE2s";

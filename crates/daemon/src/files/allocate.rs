@@ -60,7 +60,7 @@ impl Shard {
         if located.inode.layout.striped {
             return self.allocate_striped(caller, &located, wish);
         }
-        self.check_append_is_alone(&located.inode, false)?;
+        self.check_nobody_is_alone(&located.inode)?;
         self.check_at_rest(open.id)?;
         if wish.extends() && self.outgrows_chunk(&located.inode, wish.end) {
             self.check_room()?;

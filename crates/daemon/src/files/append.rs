@@ -1,14 +1,21 @@
 //! Appends to objects through the daemon, once each.
 //!
-//! Where an append lands is known only when it is done, because processes with leave to use the
-//! object append to it at the same time. So a repeated one must be recognised. What it is about to
-//! do is committed first: who asks, and from where on its bytes can be, whatever is cut meanwhile.
-//! A daemon that died between the write and the reply has left that note. When the request comes
-//! again, the new daemon looks for its bytes among those that were there when it started. It adds
-//! the bytes that are missing. Each lane has a note of its own, since the requests of several may
-//! be in doubt at once.
+//! Where nobody appends by himself an append has its place before it begins (`alone.rs`), and one
+//! that is repeated is written there again.
+//!
+//! Elsewhere it is known only when it is done where one lands, because processes with leave to use
+//! the object append to it at the same time. So a repeated one must be recognised.
+//!
+//! What an append is about to do is committed first: who asks, and where its bytes go, or from
+//! where on they can be, whatever is cut meanwhile. A daemon that died between the write and the
+//! reply has left that note. When the request comes again without a place, the new daemon looks
+//! for its bytes among those that were there when it started. It adds the bytes that are missing.
+//! Each lane has a note of its own, since the requests of several may be in doubt at once.
 
-use mayfly_meta::{Scan, key, record::Append};
+use mayfly_meta::{
+    Scan, key,
+    record::{Append, Inode},
+};
 use mayfly_object::{ObjectId, ObjectStore};
 use mayfly_transport_shm::layout::WRITE_STARTED;
 use mayfly_types::{Errno, FileId, SessionId};
@@ -16,56 +23,86 @@ use mayfly_wire::{Wire, Writer, Written};
 
 use crate::{
     api::Caller,
-    fault::{Fault, Outcome, Served},
+    fault::{Outcome, Served},
     files::{
         data::BLOCK_BYTES,
         state::{
             append::Noted,
             background::{Change, Length, Reply},
+            in_doubt::write_again,
         },
     },
     shard::Shard,
 };
 
 impl Shard {
-    /// Appends to the object of an unsettled inode, which ended at `size_bytes` a moment ago.
+    /// Where the bytes of an append go, or went before this daemon: to where the file ends.
+    pub(super) fn start_of_append(
+        &mut self,
+        caller: Caller,
+        inode: &Inode,
+        count: usize,
+    ) -> Outcome<u64> {
+        if count > 0 {
+            self.check_at_rest(inode.id)?;
+            self.be_alone(inode)?;
+        }
+        match self.place_of_repeated(caller, inode, count) {
+            Some(start) => Ok(start),
+            None => self.size_of(inode),
+        }
+    }
+
+    /// The place of an append that an earlier daemon had begun, if it has one. Others have waited
+    /// for it since.
+    fn place_of_repeated(&self, caller: Caller, inode: &Inode, count: usize) -> Option<u64> {
+        let has_place = self.is_appended_by_request(inode) && self.is_in_doubt(caller);
+        self.doubtful(caller, inode.id, count).filter(|_| has_place).map(|(start, _)| start)
+    }
+
+    /// Appends to the object of an unsettled inode, which ended at `start` a moment ago.
     pub(super) fn append(
         &mut self,
         change: Change,
-        bytes: &[u8],
-        size_bytes: u64,
+        inode: &Inode,
+        (start, bytes): (u64, &[u8]),
         to: &mut Writer<'_>,
     ) -> Outcome<Served> {
         let object = change.object;
-        let Some(caller) = change.caller else { return Err(Errno::EINVAL.into()) };
-        let doubtful = self.doubtful(caller, object.file, bytes.len());
-        if doubtful.is_none() {
-            let from = self.files.background.least_end(object.file, size_bytes);
-            self.note_append(caller, object.file, from, bytes.len())?;
-        }
-        let append = move |objects: &dyn ObjectStore, bytes: &[u8]| match doubtful {
-            Some(range) => append_again(objects, object, range, bytes),
-            None => objects.append(object, bytes),
+        let (Some(caller), Reply::Written(written, growth, _)) = (change.caller, &change.reply)
+        else {
+            return Err(Errno::EINVAL.into());
         };
+        let (written, growth) = (*written, *growth);
+        let way = match self.doubtful(caller, object.file, bytes.len()) {
+            Some(_) if self.place_of_repeated(caller, inode, bytes.len()).is_some() => {
+                Way::AtOnceMore(start)
+            }
+            Some(range) => Way::Again(range),
+            None => {
+                let from = self.files.background.least_end(object.file, start);
+                self.note_append(caller, object.file, from, bytes.len())?;
+                if self.is_appended_by_request(inode) { Way::At(start) } else { Way::AtEnd }
+            }
+        };
+        let place = self.begin_write(caller, object.file, WRITE_STARTED);
         if self.objects.may_wait() {
-            let Reply::Written(written, growth, _) = change.reply else {
-                return Err(Errno::EINVAL.into());
-            };
-            let place = self.begin_write(caller, object.file, WRITE_STARTED);
+            if self.is_appended_by_request(inode) {
+                self.striping.files.appending.insert(object.file, Some(caller));
+            }
             let change = Change { reply: Reply::Written(written, growth, place), ..change };
             let bytes = self.keep(bytes);
-            return Ok(
-                self.start_change(Length::Any, change, move |objects| append(objects, &bytes))
-            );
+            return Ok(self.start_change(Length::Any, change, move |objects| {
+                way.append(objects, object, &bytes)
+            }));
         }
         // The batch goes on in another transaction.
-        self.commit().map_err(Fault::Errno)?;
-        let end = append(&*self.objects, bytes)?;
+        let appended = self.commit().and_then(|_| way.append(&*self.objects, object, bytes));
+        self.forget_started(place);
+        let end = appended?;
         let after = self.objects.attr(object)?;
         self.charge(object.file, after.blocks * BLOCK_BYTES);
-        if let Reply::Written(written, ..) = change.reply {
-            Written { end, ..written }.encode(to)?;
-        }
+        Written { end, ..written }.encode(to)?;
         Ok(Served::Replied)
     }
 
@@ -188,6 +225,57 @@ impl Shard {
             noted.doubtful_end = Some(size_bytes);
         }
     }
+}
+
+/// How an append is made.
+#[derive(Debug, Clone, Copy)]
+enum Way {
+    /// Its bytes have this place, which is at the end but for what others write again.
+    At(u64),
+    /// They may be there already.
+    AtOnceMore(u64),
+    AtEnd,
+    /// Once more, unless its bytes are found between these offsets.
+    Again((u64, u64)),
+}
+
+impl Way {
+    /// Where the bytes end.
+    fn append(
+        self,
+        objects: &dyn ObjectStore,
+        object: ObjectId,
+        bytes: &[u8],
+    ) -> Result<u64, Errno> {
+        match self {
+            Way::At(start) => {
+                let written = objects.write(object, start, bytes);
+                whole(objects, object, start, written)?;
+                Ok(start + bytes.len() as u64)
+            }
+            Way::AtOnceMore(start) => {
+                let written = write_again(objects, object, start, bytes);
+                whole(objects, object, start, written)?;
+                Ok(start + bytes.len() as u64)
+            }
+            Way::AtEnd => objects.append(object, bytes),
+            Way::Again(range) => append_again(objects, object, range, bytes),
+        }
+    }
+}
+
+/// All of it or nothing: what was appended from `start` on before it failed does not stay.
+fn whole(
+    objects: &dyn ObjectStore,
+    object: ObjectId,
+    start: u64,
+    written: Result<(), Errno>,
+) -> Result<(), Errno> {
+    if written.is_err() && objects.attr(object).is_ok_and(|attr| attr.size_bytes > start) {
+        // If that fails, too, the file is longer than anybody was told.
+        let _cut = objects.set_size(object, start);
+    }
+    written
 }
 
 fn append_again(

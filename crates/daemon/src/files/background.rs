@@ -267,6 +267,7 @@ impl Shard {
             if *count == 0 {
                 self.files.background.in_flight.remove(&file);
                 self.files.background.cuts.remove(&file);
+                self.files.background.awaited.remove(&file);
                 self.striping.files.appending.remove(&file);
                 self.wake_blocked();
             }

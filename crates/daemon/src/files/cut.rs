@@ -55,6 +55,15 @@ impl Shard {
         self.run.striped.cut_before == Some(file)
     }
 
+    /// Whether the request that runs has cut another file than this one, that its name led to
+    /// then. It cuts one: what came in its place may be complete. Only who opens what the name
+    /// leads to now, and is told that it is empty, cuts that as well.
+    pub(crate) fn has_cut_another(&self, file: FileId) -> bool {
+        let run = &self.run;
+        let cut = run.striped.cut.filter(|_| run.transaction.is_done);
+        cut.or(run.striped.cut_before).is_some_and(|cut| cut != file)
+    }
+
     /// Makes the cuts that were under way.
     pub(crate) fn take_up_cuts(&mut self) -> Outcome<()> {
         for (id, record) in self.marks(key::INTENT)? {

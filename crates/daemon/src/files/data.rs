@@ -118,7 +118,11 @@ impl Shard {
         if located.inode.layout.striped {
             return self.write_striped(caller, &located, write, to);
         }
-        let start = if write.append { self.size_of(&located.inode)? } else { write.offset };
+        let start = if write.append {
+            self.start_of_append(caller, &located.inode, write.bytes.len())?
+        } else {
+            write.offset
+        };
         let bytes = fitting(start, write.bytes)?;
         let end = start + bytes.len() as u64;
         let reply = |object| Written { object, count: bytes.len() as u32, end };
@@ -127,9 +131,8 @@ impl Shard {
             return Ok(Served::Replied);
         }
         self.check_at_rest(open.id)?;
-        self.check_append_is_alone(&located.inode, write.append)?;
-        let reach = if write.append { self.reach_of_append(open.id, end) } else { end };
-        if self.outgrows_chunk(&located.inode, reach) && self.stripe(&mut located)? {
+        self.check_nobody_is_alone(&located.inode)?;
+        if self.outgrows_chunk(&located.inode, end) && self.stripe(&mut located)? {
             return self.write_striped(caller, &located, write, to);
         }
         self.note_dirty(&mut located)?;
@@ -155,13 +158,8 @@ impl Shard {
         let reply = Reply::Written(written, growth, None);
         let change = Change { caller: Some(caller), object, birth, reply };
         if write.append {
-            self.append_alone(&located.inode, caller);
             let change = Change { reply: Reply::Written(written, 0, None), ..change };
-            let appended = self.append(change, bytes, start, to);
-            if !matches!(appended, Ok(Served::Pending)) {
-                self.striping.files.appending.remove(&open.id);
-            }
-            return appended;
+            return self.append(change, &located.inode, (start, bytes), to);
         }
         Ok(self.start_write(change, start, bytes))
     }
@@ -454,6 +452,7 @@ impl Shard {
             let known = !striped
                 && (self.files.opens.file(object.file).is_some() || self.look(object)?.mapped);
             if known {
+                self.be_alone(&located.inode)?;
                 self.object_to_change(located)?;
                 self.mark_unsettled(located, object)?;
                 return Ok(Some(object));
@@ -500,9 +499,7 @@ impl Shard {
         }
         self.check_not_in_doubt(open.id)?;
         let writes = grant.want & GRANT_WRITE != 0;
-        if writes {
-            self.check_append_is_alone(&located.inode, false)?;
-        }
+        self.check_nobody_is_alone(&located.inode)?;
         let outgrows = writes && self.outgrows_chunk(&located.inode, grant.end);
         if located.inode.layout.striped || outgrows && self.stripe(&mut located)? {
             Granted { object_path: b"", generation, own: OwnPart::WHOLE }.encode(to)?;
@@ -532,6 +529,7 @@ impl Shard {
         if let Some(allowance) = allowance {
             self.mark_unsettled(&mut located, object)?;
             self.allow(open.id, allowance);
+            self.files.opens.gave_leave_to_write(open.id);
         }
         let object_path = object.path();
         let object_path = object_path.as_bytes();

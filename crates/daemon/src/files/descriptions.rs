@@ -84,6 +84,8 @@ pub(crate) struct OpenFile {
     pub(crate) object: bool,
     /// Local writes may reach up to here.
     pub(crate) allowance_end: u64,
+    /// Processes may have leave to write its object that has not ended.
+    pub(crate) leave_to_write: bool,
     /// Space set aside while its size is not settled, bytes.
     pub(crate) charged_bytes: u64,
     /// Of it, what allocations that are under way may take, bytes.
@@ -485,6 +487,22 @@ impl OpenTable {
         self.set_allowance(id, 0);
     }
 
+    pub(crate) fn gave_leave_to_write(&mut self, id: FileId) {
+        if let Some(file) = self.files.get_mut(&id) {
+            file.leave_to_write = true;
+        }
+    }
+
+    /// Whoever may write the object of the file by himself has to ask again.
+    pub(crate) fn end_leave_to_write(&mut self, id: FileId) {
+        let Some(file) = self.files.get_mut(&id).filter(|file| file.leave_to_write) else { return };
+        file.leave_to_write = false;
+        if let Some(entry) = self.entry(id) {
+            entry.grant_generation.fetch_add(1, Release);
+        }
+        self.set_allowance(id, 0);
+    }
+
     pub(crate) fn set_allowance(&mut self, id: FileId, end: u64) {
         if let Some(file) = self.files.get_mut(&id) {
             file.allowance_end = end;
@@ -518,6 +536,7 @@ fn new_file(index: u32, birth: BirthKey) -> OpenFile {
         unlinked: false,
         object: false,
         allowance_end: 0,
+        leave_to_write: false,
         charged_bytes: 0,
         promised_bytes: 0,
         trimmed: false,

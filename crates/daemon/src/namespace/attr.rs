@@ -144,9 +144,10 @@ impl Shard {
         set: &SetAttr<'_>,
         to: &mut Writer<'_>,
     ) -> Outcome<Served> {
-        let mut located = self.load_target(&set.target)?;
-        if set.which & SET_SIZE != 0 && self.reserve_content(&located) {
-            located = self.load_target(&set.target)?;
+        let mut located = self.load_to_set(set)?;
+        if set.which & SET_SIZE != 0 && self.has_cut_another(located.inode.id) {
+            self.attr_at_open(&located.inode)?.encode(to)?;
+            return Ok(Served::Replied);
         }
         if let Target::Path(_) = set.target {
             self.file_at_hand(&located.inode)?;
@@ -182,6 +183,7 @@ impl Shard {
         let birth = located.birth();
         if let Some(object) = cut {
             self.check_at_rest(object.file)?;
+            self.be_alone(&located.inode)?;
             self.object_to_change(&mut located)?;
             self.mark_unsettled(&mut located, object)?;
             self.note_cut(caller, &located.inode, set.size_bytes)?;
@@ -213,6 +215,15 @@ impl Shard {
         }
         self.attr_of(&located.inode)?.encode(to)?;
         Ok(Served::Replied)
+    }
+
+    /// What the attributes are set of. Nobody changes its content without asking any more.
+    fn load_to_set(&mut self, set: &SetAttr<'_>) -> Outcome<Located> {
+        let located = self.load_target(&set.target)?;
+        match set.which & SET_SIZE != 0 && self.reserve_content(&located) {
+            true => self.load_target(&set.target),
+            false => Ok(located),
+        }
     }
 
     /// Whether a length can be set by who names the file so.

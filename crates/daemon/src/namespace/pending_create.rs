@@ -11,7 +11,8 @@
 //! of somebody else finds a file that is there. A file that loses its last name before becomes an
 //! orphan as if its maker had it open; it goes when the process has ended. That holds for processes
 //! that the home knows of: of those of another node it need not have heard yet, and then the file
-//! goes at once and the request makes another one.
+//! goes at once. The request comes back from there, with the number of the file that is gone, and
+//! makes another one.
 
 use mayfly_meta::{
     StoreError, key,
@@ -169,16 +170,25 @@ impl Shard {
         self.store_answer(caller, STATUS_CREATE_PENDING, &body);
     }
 
+    /// Whether what is kept as an answer says that the request has made a file which is gone, as
+    /// its home says: others have removed its name.
+    pub(crate) fn has_lost_what_it_made(&self, forward: &Forward, kept: &Completion) -> bool {
+        forward.place.gone.is_some() && made_file(kept) == forward.place.gone
+    }
+
     /// Whether what is kept as an answer says that the request has made a file; then it is sent
     /// there.
     pub(crate) fn go_to_created(&mut self, forward: &Forward, kept: &Completion) -> bool {
-        if kept.status != STATUS_CREATE_PENDING {
-            return false;
-        }
-        let Ok(id) = kept.body.to_vec().try_into() else { return false };
+        let Some(file) = made_file(kept) else { return false };
         let Forward { caller, op, ref body, ref place } = *forward;
         let (body, place) = (body.clone(), place.clone());
-        self.send_to_created(Forward { caller, op, body, place }, FileId(u64::from_le_bytes(id)));
+        self.send_to_created(Forward { caller, op, body, place }, file);
         true
     }
+}
+
+/// The file that a request has made, if that is kept in place of an answer.
+fn made_file(kept: &Completion) -> Option<FileId> {
+    let id = kept.body.to_vec().try_into().ok().filter(|_| kept.status == STATUS_CREATE_PENDING);
+    id.map(|id| FileId(u64::from_le_bytes(id)))
 }

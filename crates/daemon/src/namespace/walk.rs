@@ -165,9 +165,9 @@ impl Shard {
         }
         let upto = self.namespace.seats.spread(progress.directory);
         let at = At::Path(progress.directory, progress.path[start..].to_vec(), upto);
-        let (follows, restarts) = (progress.follows, self.run.place.restarts);
+        let (follows, &Resolved { restarts, gone, .. }) = (progress.follows, &self.run.place);
         let owner = self.name_owner(progress.directory, name);
-        Err(Fault::Elsewhere(owner, Box::new(Resolved { at, follows, restarts })))
+        Err(Fault::Elsewhere(owner, Box::new(Resolved { at, follows, restarts, gone })))
     }
 
     fn step(

@@ -337,7 +337,11 @@ impl Shard {
                 }
                 self.end_run();
                 // By way of the queue of messages, so that what makes the name true can arrive.
-                let place = Resolved { restarts, ..Resolved::default() };
+                let gone = match self.run.place.at {
+                    At::File { id, by_name: true, .. } => Some(id),
+                    _ => self.run.place.gone,
+                };
+                let place = Resolved { restarts, gone, ..Resolved::default() };
                 let forward = Forward { caller, op, body, place };
                 self.tasks.send(self.place.shard, Message::Forward(Box::new(forward)));
             }
@@ -520,7 +524,8 @@ impl Shard {
     /// A file whose home is another shard.
     pub(crate) fn elsewhere(&self, id: FileId, slash: bool, by_name: bool) -> Fault {
         let at = At::File { id, slash, by_name };
-        let place = Resolved { at, follows: 0, restarts: self.run.place.restarts };
+        let Resolved { restarts, gone, .. } = self.run.place;
+        let place = Resolved { at, follows: 0, restarts, gone };
         Fault::Elsewhere(self.place.slots.home(id), Box::new(place))
     }
 

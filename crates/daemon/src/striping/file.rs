@@ -170,12 +170,16 @@ impl Shard {
             self.files
                 .opens
                 .set_flag(inode.id, FILE_BY_REQUEST | FILE_APPEND_BY_REQUEST | FILE_STRIPED);
-        } else if inode.layout.width > 1 && inode.kind() == FileKind::Regular
-            || inode.origin.is_some()
-            || self.may_outgrow_home(inode)
-        {
+        } else if self.is_appended_by_request(inode) {
             self.files.opens.set_flag(inode.id, FILE_APPEND_BY_REQUEST);
         }
+    }
+
+    /// Whether no process appends to the object of this file by itself.
+    pub(crate) fn is_appended_by_request(&self, inode: &Inode) -> bool {
+        inode.layout.width > 1 && inode.kind() == FileKind::Regular
+            || inode.origin.is_some()
+            || self.may_outgrow_home(inode)
     }
 
     /// Whether bytes up to `end` belong on other nodes, while all are in one object.
@@ -183,30 +187,6 @@ impl Shard {
     pub(crate) fn outgrows_chunk(&self, inode: &Inode, end: u64) -> bool {
         let Layout { width, striped, .. } = inode.layout;
         width > 1 && !striped && end > inode.layout.chunk_bytes()
-    }
-
-    /// How far bytes may reach that are appended to an object of which others have leave to write.
-    pub(crate) fn reach_of_append(&self, file: FileId, end: u64) -> u64 {
-        let allowed = self.files.opens.file(file).map_or(0, |file| file.allowance_end);
-        if allowed == 0 { end } else { u64::MAX }
-    }
-
-    /// Waits while bytes are appended to the one object of a file that may be striped, and with an
-    /// append until nobody changes it: it must end where it was found to end, as behind its first
-    /// chunk an object is not the file's next one.
-    pub(crate) fn check_append_is_alone(&self, inode: &Inode, append: bool) -> Outcome<()> {
-        let Layout { width, striped, .. } = inode.layout;
-        let whole = width == 1 || striped;
-        let busy = self.striping.files.appending.contains_key(&inode.id)
-            || append && self.files.background.is_in_flight(inode.id);
-        if busy && !whole { Err(Fault::Busy) } else { Ok(()) }
-    }
-
-    /// Bytes are about to be appended to such an object.
-    pub(crate) fn append_alone(&mut self, inode: &Inode, caller: Caller) {
-        if inode.layout.width > 1 {
-            self.striping.files.appending.insert(inode.id, Some(caller));
-        }
     }
 
     /// How far processes may be given leave to write an object.
@@ -438,7 +418,7 @@ impl Shard {
             return Ok(());
         }
         check_size(FileKind::Regular, set.size_bytes)?;
-        self.check_append_is_alone(&located.inode, false)?;
+        self.check_nobody_is_alone(&located.inode)?;
         if self.outgrows_chunk(&located.inode, set.size_bytes) {
             self.check_room()?;
             self.stripe(located)?;

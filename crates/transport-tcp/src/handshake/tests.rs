@@ -44,7 +44,7 @@ fn the_bytes_of_a_hello_do_not_change() {
         instance: [0xaa; 16],
     };
     let bytes = hello.encode();
-    assert_eq!(bytes[..16], [b'M', b'F', b'Y', b'N', 7, 0, 3, 0, 2, 1, 0, 0, 3, 0, 0, 0]);
+    assert_eq!(bytes[..16], [b'M', b'F', b'Y', b'N', 8, 0, 3, 0, 2, 1, 0, 0, 3, 0, 0, 0]);
     assert_eq!(bytes[16..], [0xaa; 16]);
     assert_eq!(Hello::decode(&bytes), Ok(hello));
 }
@@ -62,7 +62,7 @@ fn what_differs_is_named_and_refused() {
     let stranger = Identity { secret: Secret([8; 32]), ..node(2) };
     assert_eq!(refusal(&stranger, &message), Some(Refusal::Secret));
     let mut newer = message;
-    newer[4] = 8;
+    newer[4] = 9;
     assert_eq!(refusal(&node(2), &newer), Some(Refusal::Version));
 }
 

@@ -127,7 +127,8 @@ impl OpenTable {
         self.admit(found.index, found.open, |files| {
             files.mark(found.file, true);
             let allowance_end = found.allowance_end;
-            OpenFile { allowance_end, ..new_file(found.file, found.birth.clone()) }
+            let file = new_file(found.file, found.birth.clone());
+            OpenFile { allowance_end, leave_to_write: true, ..file }
         });
         true
     }

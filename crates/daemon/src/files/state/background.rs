@@ -8,7 +8,7 @@ use mayfly_wire::{Wire, Writer, Written};
 use crate::{
     api::Caller,
     files::state::preparation::{Prepared, Subject},
-    maps::HashMap,
+    maps::{HashMap, HashSet},
     striping::state::object::{ReadDone, WriteDone},
 };
 
@@ -96,6 +96,8 @@ pub(crate) struct Work {
     pub(crate) in_flight: HashMap<FileId, u32>,
     /// Space that writes among them may take, and that is not counted yet.
     pub(crate) growing_bytes: u64,
+    /// Files of which such changes are waited for by who has to be alone; others wait behind that.
+    pub(crate) awaited: HashSet<FileId>,
     /// To which length at least a change that is under way cuts the file, bytes.
     pub(crate) cuts: HashMap<FileId, u64>,
 }

@@ -72,6 +72,10 @@ impl Shard {
             Retention::WithChange => self.find_change(*caller),
         };
         match found {
+            Ok(Earlier::Answer(done)) if self.has_lost_what_it_made(forward, &done) => {
+                self.remote.noted.insert(*caller);
+                false
+            }
             Ok(Earlier::Answer(done)) => {
                 if !self.go_to_created(forward, &done) {
                     self.tasks.answer(done);

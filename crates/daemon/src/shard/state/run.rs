@@ -42,11 +42,11 @@ impl Run {
 
     /// Nothing was noted in it: so are those of nearly all requests.
     pub(crate) fn is_fresh(&self) -> bool {
-        let Run { place: Resolved { at, follows, restarts }, facts, asked_at, .. } = self;
+        let Run { place: Resolved { at, follows, restarts, gone }, facts, asked_at, .. } = self;
         let Run { transaction, ready, striped, outside, mapped_with, .. } = self;
         let Run { behind, ahead, given_up, .. } = self;
         let asked = asked_at.is_some() || !facts.is_empty() || mapped_with.is_some();
-        let walked = *at != At::Start || *follows != 0 || *restarts != 0;
+        let walked = *at != At::Start || *follows != 0 || *restarts != 0 || gone.is_some();
         let is_empty = transaction.is_empty() && ready.is_empty() && striped.is_empty();
         let is_empty = is_empty && outside.is_empty();
         is_empty && !(asked || walked || behind.is_some() || *ahead || *given_up)

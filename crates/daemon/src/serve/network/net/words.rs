@@ -193,8 +193,12 @@ mod tests {
 
     #[test]
     fn what_is_said_is_what_is_heard() {
-        let place =
-            Resolved { at: At::Path(FileId(7), b"a/b\n".to_vec(), 9), follows: 3, restarts: 1 };
+        let place = Resolved {
+            at: At::Path(FileId(7), b"a/b\n".to_vec(), 9),
+            follows: 3,
+            restarts: 1,
+            gone: Some(FileId(8)),
+        };
         let call = Call::Forward {
             to: 5,
             session: SessionId(9),
