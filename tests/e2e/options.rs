@@ -326,7 +326,8 @@ fn a_shell_that_takes_the_variables_back_has_nothing_of_the_instance() -> Result
         let job = Job::new(&scratch, "unset", "sh").args(["-c", script]).args([&mayfly]);
         let outcome = job.args([other]).run_ok()?;
         let said = String::from_utf8_lossy(&outcome.stdout).into_owned();
-        let last = "unset MAYFLY_MOUNT MAYFLY_RUN MAYFLY_IMAGES MAYFLY_OBJECTS\n";
+        let last = "unset MAYFLY_MOUNT MAYFLY_RUN MAYFLY_IMAGES MAYFLY_OBJECTS MAYFLY_DAEMONS \
+                    MAYFLY_DAEMON\n";
         ensure!(said == last, "preloading {other:?}: {said}");
     }
     Ok(())

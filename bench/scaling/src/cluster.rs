@@ -24,7 +24,7 @@ pub use self::process::Act;
 use self::process::Process;
 use crate::costs::{self, Cost, Machine};
 
-/// Processes of each node, as in the published runs.
+/// Processes of each host, as in the published runs.
 pub const PROCESSES: u32 = 16;
 /// A request that gets no answer in this time is an error of the study, virtual nanoseconds.
 const PATIENCE_NS: u64 = 60_000_000_000;
@@ -95,18 +95,19 @@ pub struct Cluster {
 }
 
 impl Cluster {
-    /// Starts `nodes` daemons and 16 processes on each; `lanes` are what a process needs. Names are
-    /// where `directories` says.
+    /// Starts daemons on `hosts`, and 16 processes on each of these; `lanes` are what a process
+    /// needs. Names are where `directories` says.
     ///
     /// # Errors
     /// A daemon cannot be opened.
     pub fn start(
         machine: &Machine,
-        nodes: u32,
+        hosts: u32,
         (chunks, directories): (Chunks, Directories),
         lanes: u32,
     ) -> Result<Cluster> {
         allow_descriptors();
+        let nodes = hosts * machine.daemon.of_host;
         let limits = Limits::default();
         let weather = Weather {
             delay_ns: machine.one_way_ns,
@@ -148,9 +149,10 @@ impl Cluster {
             let lives = member.node.start(&cluster.network).map_err(anyhow::Error::msg)?;
             ensure!(lives, "a daemon died though nothing goes wrong");
         }
+        let each = cluster.processes_of_each();
         for node in 0..nodes {
             let of = &mut cluster.members[node as usize].node;
-            cluster.processes.extend(process::attach(node, of, lanes)?);
+            cluster.processes.extend(process::attach(node, of, each, lanes)?);
             (0..shards).for_each(|shard| cluster.schedule(node, shard));
         }
         Ok(cluster)
@@ -162,14 +164,32 @@ impl Cluster {
     /// # Errors
     /// Nothing more can attach.
     pub fn begin_program(&mut self, node: u32, lanes: u32) -> Result<()> {
-        let first = (node * PROCESSES) as usize;
+        let each = self.processes_of_each();
+        let first = (node * each) as usize;
         let of = &mut self.members[node as usize].node;
-        let processes = process::attach(node, of, lanes)?;
+        let processes = process::attach(node, of, each, lanes)?;
         for (old, new) in self.processes[first..].iter_mut().zip(processes) {
             of.detach(std::mem::replace(old, new).number);
         }
         self.wake(node);
         Ok(())
+    }
+
+    /// Processes of each daemon.
+    fn processes_of_each(&self) -> u32 {
+        PROCESSES / self.machine.daemon.of_host
+    }
+
+    /// Daemons of each host.
+    #[must_use]
+    pub fn daemons_of_host(&self) -> u32 {
+        self.machine.daemon.of_host
+    }
+
+    /// All processes.
+    #[must_use]
+    pub fn processes(&self) -> u32 {
+        self.processes.len() as u32
     }
 
     /// Nodes.
@@ -388,8 +408,9 @@ impl Cluster {
     /// Takes what the turn has answered; processes hear it when the turn is over.
     fn hear(&mut self, node: u32) {
         let heard_ns = self.members[node as usize].threads[0].busy_until_ns.max(self.now_ns);
-        let first = (node * PROCESSES) as usize;
-        for at in first..first + PROCESSES as usize {
+        let each = self.processes_of_each();
+        let first = (node * each) as usize;
+        for at in first..first + each as usize {
             match self.processes[at].hear() {
                 Ok(heard) if heard.answers > 0 => {
                     self.done_ns.extend((0..heard.done).map(|_| heard_ns));

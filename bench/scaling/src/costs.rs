@@ -38,6 +38,8 @@ pub struct Daemon {
     pub shards: u32,
     /// Threads that talk to other nodes; each has a part of the nodes.
     pub network_threads: u32,
+    /// So many of them on each host, each with a part of its processes.
+    pub of_host: u32,
 }
 
 impl Daemon {
@@ -47,7 +49,13 @@ impl Daemon {
     /// With so many of either.
     #[must_use]
     pub const fn of(threads: u32) -> Daemon {
-        Daemon { shards: threads, network_threads: threads }
+        Daemon { shards: threads, network_threads: threads, of_host: 1 }
+    }
+
+    /// So many as by default on each host.
+    #[must_use]
+    pub const fn beside(of_host: u32) -> Daemon {
+        Daemon { of_host, ..Daemon::USUAL }
     }
 }
 
@@ -74,12 +82,13 @@ impl Machine {
         Machine { cores, one_way_ns: ONE_WAY_NS, client_ns: CLIENT_NS, thread, daemon }
     }
 
-    /// For so many nodes.
+    /// For so many nodes. Daemons of one host have an interface each here, and may as well be on
+    /// different hosts: what they say to each other takes as long as all else.
     #[must_use]
     pub fn topology(&self, nodes: u32) -> Topology {
         Topology {
             nodes,
-            per_leaf: PER_LEAF,
+            per_leaf: PER_LEAF * self.daemon.of_host,
             cores: self.cores,
             nic: Speed::of_link(NIC_GIGABITS),
             uplink: Speed::of_link(UPLINK_GIGABITS),

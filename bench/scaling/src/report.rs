@@ -98,7 +98,8 @@ fn threads(curves: &[Curve]) -> String {
     let mut columns = Vec::new();
     let mut chosen = Vec::new();
     for workload in DEALT {
-        for curve in curves.iter().filter(|curve| curve.workload == workload) {
+        let those = |curve: &&Curve| curve.workload == workload && curve.daemon.of_host == 1;
+        for curve in curves.iter().filter(those) {
             let name = workload.name().split(',').next().unwrap_or_default();
             columns.push(format!("{name}, {} + {0}", curve.daemon.shards));
             chosen.push(curve);
@@ -113,6 +114,12 @@ fn threads(curves: &[Curve]) -> String {
     text
 }
 
+/// The table of several daemons on each host: each workload's rates.
+fn daemons(curves: &[Curve]) -> String {
+    let chosen: Vec<&Curve> = curves.iter().filter(|curve| curve.daemon.of_host > 1).collect();
+    rates(&chosen)
+}
+
 fn fits(curves: &[Curve]) -> String {
     let columns = [
         "simulated up to",
@@ -125,9 +132,10 @@ fn fits(curves: &[Curve]) -> String {
     let mut text = header("workload", &columns.map(str::to_owned));
     for curve in curves {
         let Some((nodes, last)) = curve.measured.last() else { continue };
-        let name = match curve.daemon.shards {
-            1 => curve.workload.name().to_owned(),
-            shards => format!("{}, {shards} + {shards}", curve.workload.name()),
+        let name = match (curve.daemon.of_host, curve.daemon.shards) {
+            (1, 1) => curve.workload.name().to_owned(),
+            (1, shards) => format!("{}, {shards} + {shards}", curve.workload.name()),
+            (of_host, _) => format!("{}, {of_host} daemons", curve.workload.name()),
         };
         text += &format!(
             "| {name} | {nodes} | {:.2} | {:+.0} % | {:.2} | {:.0} % | {:.0} % |\n",
@@ -281,6 +289,7 @@ pub fn blocks(curves: &[Curve]) -> Vec<Block> {
         ("dataset", some(&is_in("dataset"))),
         ("data", some(&is_in("data"))),
         ("threads", threads(all)),
+        ("daemons", daemons(all)),
         ("fits", fits(all)),
         ("links", links()),
     ]

@@ -19,6 +19,8 @@ pub const SMALL_BYTES: u32 = 8 << 10;
 /// Operations of each process before those that are measured: every node has become a member of
 /// the directory, and every connection is there.
 const WARM: u32 = 6;
+/// How often each of several daemons of a host has asked each other daemon by then.
+const ASKED_TIMES: u32 = 4;
 /// Operations of each process that are measured.
 const OPERATIONS: u32 = 12;
 /// The same of looks that processes take by themselves.
@@ -32,6 +34,18 @@ const LONG_NODES_MAX: u32 = 32;
 
 /// Shards and network threads of a node's daemon in the table that compares them, besides one.
 pub const THREADS: [u32; 2] = [4, 16];
+
+/// Daemons of each host in the table that compares them with one.
+pub const OF_HOST: u32 = 4;
+
+/// What is looked at with several daemons on each host.
+pub const ON_SEVERAL: [Workload; 5] =
+    [Workload::Create, Workload::Stat, Workload::Remove, Workload::OwnCreate, Workload::OwnRemove];
+
+/// The same, with their daemons.
+pub fn with_more_daemons() -> impl Iterator<Item = (Workload, Daemon)> {
+    ON_SEVERAL.into_iter().map(|of| (of, Daemon::beside(OF_HOST)))
+}
 
 /// What is dealt out, with daemons that have more threads.
 pub fn with_more_threads() -> impl Iterator<Item = (Workload, Daemon)> {
@@ -282,13 +296,26 @@ impl Workload {
     }
 }
 
+/// How many names each process makes before: several daemons of a host have fewer processes each,
+/// and more others to be asked for the first time.
+fn warm_up(cluster: &Cluster) -> u32 {
+    match cluster.daemons_of_host() {
+        1 => WARM,
+        of_host => {
+            let each = cluster.processes() / cluster.nodes();
+            (WARM * of_host).max(ASKED_TIMES * cluster.nodes() / each)
+        }
+    }
+}
+
 /// Everything before what is measured.
 fn prepare(workload: Workload, cluster: &mut Cluster, cost: Cost) -> Result<()> {
     let first = |process: u32, act: Act| if process == 0 { vec![act] } else { Vec::new() };
     cluster.phase(cost, 1, |process| first(process, Act::MakeDirectory("d".to_owned())))?;
     match workload {
         Workload::Create | Workload::Stat | Workload::Remove => {
-            let warm = |process| (0..WARM).map(move |at| format!("d/w.{process}.{at}"));
+            let count = warm_up(cluster);
+            let warm = |process| (0..count).map(move |at| format!("d/w.{process}.{at}"));
             cluster.phase(cost, 1, |process| warm(process).map(Act::Create).collect())?;
             if workload != Workload::Create {
                 cluster.phase(cost, 1, |process| Workload::Create.acts(process))?;
@@ -305,7 +332,7 @@ fn prepare(workload: Workload, cluster: &mut Cluster, cost: Cost) -> Result<()> 
             }
         }
         Workload::DatasetFirst | Workload::DatasetSecond | Workload::DatasetThird => {
-            let processes = cluster.nodes() * PROCESSES;
+            let processes = cluster.processes();
             let all = || (0..processes).flat_map(|of| Workload::Create.acts(of)).collect();
             cluster.phase(cost, 1, |process| if process == 0 { all() } else { Vec::new() })?;
             cluster.begin_program(0, workload.lanes())?;
@@ -337,7 +364,7 @@ fn prepare(workload: Workload, cluster: &mut Cluster, cost: Cost) -> Result<()> 
         Workload::WriteOneHome | Workload::WriteOneStriped => {
             let one = || Act::Open("d/one".to_owned());
             cluster.phase(cost, 1, |process| first(process, one()))?;
-            let end = u64::from(cluster.nodes() * PROCESSES * OPERATIONS - 1);
+            let end = u64::from(cluster.processes() * OPERATIONS - 1);
             let last = || Act::Write(end * u64::from(SMALL_BYTES), SMALL_BYTES);
             cluster.phase(cost, 1, |process| first(process, last()))?;
             cluster.phase(
@@ -406,7 +433,8 @@ fn extend(workload: Workload, daemon: Daemon, measured: Vec<(u32, Measured)>) ->
     let cost = workload.operation(daemon).cost();
     let machine = Machine::new(CORES[0], daemon, &cost);
     let model = |nodes| {
-        let processes = PROCESSES * workload.depth();
+        let (nodes, each) = (nodes * daemon.of_host, PROCESSES / daemon.of_host);
+        let processes = each * workload.depth();
         model::rate(&cost, &machine, nodes, workload.target(), workload.requests(), processes)
     };
     let factors: Vec<f64> = measured.iter().map(|(nodes, of)| of.rate / model(*nodes)).collect();

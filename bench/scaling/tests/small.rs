@@ -15,9 +15,9 @@ fn document_text() -> String {
     std::fs::read_to_string(document::path()).expect("the document is in the tree")
 }
 
-/// The column of a workload in the table of rates that has it.
-fn column(text: &str, workload: Workload) -> Vec<String> {
-    let table = document::block(text, workload.table()).expect("the document has the block");
+/// The column of a workload in a table of rates.
+fn column(text: &str, table: &str, workload: Workload) -> Vec<String> {
+    let table = document::block(text, table).expect("the document has the block");
     let mut rows = table.lines().map(|line| line.trim_matches('|').split('|').map(str::trim));
     let heading = rows.next().expect("a table has a heading");
     let place = heading.into_iter().position(|cell| cell.starts_with(workload.name()));
@@ -28,15 +28,19 @@ fn column(text: &str, workload: Workload) -> Vec<String> {
 #[test]
 fn the_documents_rates_are_those_of_the_study() {
     let text = document_text();
-    for workload in Workload::ALL {
-        let column = column(&text, workload);
+    let usual = Workload::ALL.map(|workload| (workload, Daemon::USUAL, workload.table()));
+    let several =
+        study::with_more_daemons().map(|(workload, daemon)| (workload, daemon, "daemons"));
+    for (workload, daemon, table) in usual.into_iter().chain(several) {
+        let column = column(&text, table, workload);
         assert_eq!(column.len(), NODES.len(), "{}", workload.name());
         let scale = match workload.is_long() {
             true => f64::from(workload.bytes()) / f64::from(1 << 30),
             false => 1.0,
         };
         for (nodes, cell) in NODES.into_iter().zip(&column).filter(|of| of.0 <= NODES_MAX) {
-            let rate = workload.simulate(nodes).expect("the study runs").rate * scale;
+            let measured = workload.simulate_with(nodes, daemon).expect("the study runs");
+            let rate = measured.rate * scale;
             let written = report::long(cell).unwrap_or_else(|| panic!("{cell:?} is no rate"));
             let ratio = rate / written;
             assert!(

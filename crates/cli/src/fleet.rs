@@ -97,6 +97,7 @@ fn json(members: &Members, reports: &[NodeReport]) -> Result<Value> {
         "state": if serving == reports.len() { "serving" } else { "degraded" },
         "serving": serving,
         "used_bytes": total("used_bytes"),
+        "daemons_per_host": members.daemons,
         "capacity_bytes": total("capacity_bytes"),
         "free_bytes": total("free_bytes"),
         "requests": total("requests"),
@@ -177,7 +178,11 @@ const COLUMNS: [&str; 10] = [
 ];
 
 fn print(members: &Members, reports: &[NodeReport]) {
-    println!("{}, {} nodes", members.name, reports.len());
+    let each = match members.daemons {
+        1 => String::new(),
+        count => format!(", {count} daemons on each host"),
+    };
+    println!("{}, {} nodes{each}", members.name, reports.len());
     let mut rows = vec![COLUMNS.map(str::to_owned)];
     rows.extend(reports.iter().map(row));
     let total = |field| sum(reports, field);

@@ -1,11 +1,11 @@
 //! Which nodes an instance is to have, as the user says it.
 
-use std::{path::PathBuf, time::Duration};
+use std::{collections::BTreeSet, path::PathBuf, time::Duration};
 
 use anyhow::{Context, Result, bail, ensure};
 use clap::Args;
 use mayfly_deploy::{
-    Instance, NETWORK_THREADS_MAX, Pool,
+    Access, DAEMONS_MAX, Instance, NETWORK_THREADS_MAX, Pool,
     nodes::{
         Fabric, Launch, Launcher, NODES_MAX, Network, POOLS_MAX, RoleLists, expand_hosts,
         hosts_of_file, hosts_of_the_job, parse_ports, pools, pools_of_file, pools_of_the_topology,
@@ -18,6 +18,8 @@ use mayfly_deploy::{
 const NODES: &str = "MAYFLY_NODES";
 /// The same of the roles, for nodes that [`NODES`] names.
 const ROLES: [&str; 3] = ["MAYFLY_SERVERS", "MAYFLY_METADATA_NODES", "MAYFLY_CLIENTS"];
+/// Least capacity of a daemon, bytes.
+const PART_BYTES_MIN: u64 = 64 << 20;
 /// Longest wait for a start that may be chosen, seconds.
 const START_TIMEOUT_S_MAX: u64 = 3600;
 
@@ -33,6 +35,12 @@ pub(crate) struct Nodes {
     /// A file of hosts, one or a list on each line
     #[arg(long, value_name = "FILE", conflicts_with = "nodes")]
     hostfile: Option<PathBuf>,
+    /// Daemons on each host, of which each program uses one: that of its local rank, as MPI, Slurm,
+    /// PALS, Flux and torchrun tell it, or of $MAYFLY_DAEMON; without a rank the first. Each has a
+    /// part of the host's capacity [default: 1]
+    #[arg(long, value_name = "N",
+          value_parser = clap::value_parser!(u32).range(1..=i64::from(DAEMONS_MAX)))]
+    daemons: Option<u32>,
     /// The nodes that have the bytes of files: hosts as in --nodes, or numbers of nodes as in
     /// @[1-3]. The others use the instance and store nothing [default: all nodes]
     #[arg(long, value_name = "LIST")]
@@ -103,6 +111,8 @@ impl Nodes {
             *origin = origin.absolute()?;
         }
         let has_origins = !instance.options.origins.is_empty();
+        let daemons = self.daemons();
+        expect_parts(&instance, daemons)?;
         instance.options.pools = self.pools(&hosts)?;
         instance.options.network_threads = self.network_threads;
         let fabric = self.net.as_deref().map(Fabric::parse).transpose()?;
@@ -110,6 +120,7 @@ impl Nodes {
         let launch = Launch {
             instance,
             hosts,
+            daemons,
             roles: self.roles(),
             launcher: if local { Launcher::Local } else { self.launcher()? },
             remote_path: self.remote_path.clone(),
@@ -121,6 +132,12 @@ impl Nodes {
             !has_origins || launch.roles()?.iter().all(|roles| roles.server || !roles.metadata),
             "with --origin each of the --metadata-nodes has to be among the --servers: what is \
              fetched is where its directory is"
+        );
+        let roles = launch.roles()?;
+        ensure!(
+            roles.chunks(daemons as usize).all(|host| host.iter().all(|role| *role == host[0])),
+            "with --daemons all daemons of a host have the same roles: name hosts in --servers, \
+             --metadata-nodes and --clients"
         );
         Ok(Some(launch))
     }
@@ -164,8 +181,33 @@ impl Nodes {
         self.nodes.is_some() || self.hostfile.is_some() || self.launcher.is_some()
     }
 
-    /// The hosts, and whether they are all this one.
+    /// Daemons of each host.
+    pub(crate) fn daemons(&self) -> u32 {
+        self.daemons.unwrap_or(1)
+    }
+
+    /// The host of each node, and whether they are all this one. The daemons of one host stand one
+    /// after the other.
     fn hosts(&self) -> Result<Option<(Vec<String>, bool)>> {
+        let daemons = self.daemons() as usize;
+        let Some((hosts, local)) = self.named_hosts()? else {
+            return Ok((daemons > 1).then(|| (vec![this_host(); daemons], true)));
+        };
+        if daemons == 1 {
+            return Ok(Some((hosts, local)));
+        }
+        let different: BTreeSet<&String> = hosts.iter().collect();
+        ensure!(
+            different.len() == hosts.len(),
+            "with --daemons each host is named once; for several daemons on this machine say \
+             --daemons N without --nodes"
+        );
+        let hosts = hosts.into_iter().flat_map(|host| vec![host; daemons]).collect();
+        Ok(Some((hosts, local)))
+    }
+
+    /// The hosts that are asked for, and whether they are all this one.
+    fn named_hosts(&self) -> Result<Option<(Vec<String>, bool)>> {
         if let Some(file) = &self.hostfile {
             let text = std::fs::read_to_string(file)
                 .with_context(|| format!("cannot read --hostfile {}", file.display()))?;
@@ -218,6 +260,26 @@ impl Nodes {
             None => Ok(()),
         }
     }
+}
+
+/// Refuses what several daemons of a host cannot have.
+fn expect_parts(instance: &Instance, daemons: u32) -> Result<()> {
+    if daemons == 1 {
+        return Ok(());
+    }
+    ensure!(
+        instance.options.access()? != Access::Fuse,
+        "--daemons is for programs with the preload library: all that use a mount use the first \
+         daemon. Say --access auto, both or preload"
+    );
+    if let Some(bytes) = instance.options.capacity_bytes {
+        ensure!(
+            bytes / u64::from(daemons) >= PART_BYTES_MIN,
+            "--capacity is for all {daemons} daemons of a host together: at least 64M are needed \
+             for each"
+        );
+    }
+    Ok(())
 }
 
 fn parse_count(text: &str) -> Result<usize> {

@@ -219,7 +219,10 @@ pub(crate) fn enter(wanted: &arguments::Entered) -> Result<()> {
 /// What is to be started when that is several nodes.
 fn many(start: &arguments::Start) -> Result<Option<Launch>> {
     if start.reopen.is_some() {
-        ensure!(!start.nodes.are_named(), "--reopen is for instances of one node");
+        ensure!(
+            !start.nodes.are_named() && start.nodes.daemons() == 1,
+            "--reopen is for instances of one node"
+        );
         return Ok(None);
     }
     let name = start.name.clone().unwrap_or_else(arguments::usual_name);

@@ -22,11 +22,15 @@ use anyhow::{Result, ensure};
 
 use crate::{
     Config,
-    instance::{PRELOAD_NAME, config::Access, places::RUN_ROOT},
+    instance::{PRELOAD_NAME, config::Access, daemons, places::RUN_ROOT},
 };
 
 /// Variables with lists of libraries, among which ours is.
 const LISTS: [&str; 2] = ["LD_PRELOAD", "LD_AUDIT"];
+
+/// What takes back all variables but the lists.
+const UNSET: &[u8] = b"unset MAYFLY_MOUNT MAYFLY_RUN MAYFLY_IMAGES MAYFLY_OBJECTS MAYFLY_DAEMONS \
+    MAYFLY_DAEMON\n";
 
 /// The variables to set, with their values; what this process preloads stays behind the library.
 #[must_use]
@@ -53,18 +57,25 @@ pub fn variables(config: &Config) -> Vec<(&'static str, OsString)> {
 
 /// The same whatever this process has set.
 pub(crate) fn variables_alone(config: &Config) -> Vec<(&'static str, OsString)> {
+    let (first, chosen) = match daemons::first(config) {
+        Some((first, chosen)) => (Some(first), chosen),
+        None => (None, Vec::new()),
+    };
+    let config = first.as_ref().unwrap_or(config);
     let mount = ("MAYFLY_MOUNT", config.mount.clone().into_os_string());
     if config.options.access().is_ok_and(|access| access == Access::Fuse) {
         return vec![mount];
     }
     let library = config.run_dir.join(PRELOAD_NAME);
-    vec![
+    let mut variables = vec![
         mount,
         ("LD_PRELOAD", library.into_os_string()),
         ("MAYFLY_RUN", config.run_dir.clone().into_os_string()),
         ("MAYFLY_IMAGES", config.image_dir.clone().into_os_string()),
         ("MAYFLY_OBJECTS", config.object_dir.clone().into_os_string()),
-    ]
+    ];
+    variables.extend(chosen);
+    variables
 }
 
 /// The list of libraries in the variable `name`, with ours in front.
@@ -111,7 +122,7 @@ pub fn shell_lines_that_undo() -> Vec<u8> {
             lines.push(b'\n');
         }
     }
-    lines.extend_from_slice(b"unset MAYFLY_MOUNT MAYFLY_RUN MAYFLY_IMAGES MAYFLY_OBJECTS\n");
+    lines.extend_from_slice(UNSET);
     lines
 }
 

@@ -1,9 +1,9 @@
 //! An instance on disk: its directories, made, found and removed.
 //!
 //! [`config`] is what it was started with; [`places`] says where things are when nobody says where,
-//! [`data_dirs`] in which directories a node keeps files. [`mount_point`] puts the mount point and
-//! takes it away. [`layouts`] gets and sets where bytes go. [`doctor`] finds what a crash has left,
-//! and says what to do about it.
+//! [`data_dirs`] in which directories a node keeps files, [`daemons`] how programs find those of
+//! their host. [`mount_point`] puts the mount point and takes it away. [`layouts`] gets and sets
+//! where bytes go. [`doctor`] finds what a crash has left, and says what to do about it.
 //!
 //! **Invariants.** An instance exists as long as its run directory does, and lives while the lock
 //! in there is held. What is made here is removed here, also after a crash: no file stands outside
@@ -13,6 +13,7 @@
 
 mod attempt;
 pub(crate) mod config;
+pub(crate) mod daemons;
 pub(crate) mod data_dirs;
 pub mod doctor;
 pub(crate) mod layouts;
@@ -173,12 +174,12 @@ impl Instance {
         &self,
         base: &str,
         instance: u64,
-        node: u32,
+        (node, daemons): (u32, u32),
         serves_programs: bool,
         shared: Option<&Shared>,
     ) -> Result<(Config, Locked)> {
         let config = self.prepare(base, instance)?;
-        let config = Config { node: Some(node), serves_programs, ..config };
+        let config = Config { node: Some(node), daemons, serves_programs, ..config };
         let made = Attempt::at(&config, |attempt| {
             make_run_dir(&config, attempt)?;
             let Some(lock) = lock(&config.run_dir)? else {
@@ -250,6 +251,7 @@ impl Instance {
             instance,
             node: None,
             serves_programs: true,
+            daemons: 1,
             // Until it is chosen.
             mount: run_dir.join("mnt"),
             mount_made: true,

@@ -34,7 +34,7 @@ pub use log::{Level, Line, Part, add as add_to_log};
 pub use mayfly_daemon::{LayoutWords, PROTOCOL_VERSION, Pool};
 pub use mayfly_types::{
     Durability,
-    limits::{NETWORK_THREADS_MAX, SHARDS_MAX, TIER_DEADLINE_SECONDS},
+    limits::{DAEMONS_MAX, NETWORK_THREADS_MAX, SHARDS_MAX, TIER_DEADLINE_SECONDS},
 };
 pub use nodes::Members;
 pub use processes::daemon::{DAEMON, run_daemon};

@@ -11,13 +11,14 @@ const LINES_MAX: usize = 1000;
 const TRANSFERS_MAX: usize = 64;
 
 /// Options that are handed to `mayfly start` under the same name.
-const OPTIONS: [&str; 16] = [
+const OPTIONS: [&str; 17] = [
     "access",
     "capacity",
     "chunk_size",
     "clients",
     "consistency",
     "cpus",
+    "daemons",
     "deadline",
     "durability",
     "layout",

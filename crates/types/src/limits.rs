@@ -36,6 +36,8 @@ pub const SLOTS: usize = 65_536;
 
 /// Shards of one daemon, a thread each.
 pub const SHARDS_MAX: u32 = 16;
+/// Daemons on one host that its programs choose from by their local ranks.
+pub const DAEMONS_MAX: u32 = 64;
 /// Threads of a daemon that talk to other nodes.
 pub const NETWORK_THREADS_MAX: u32 = 16;
 /// Open file descriptions on one node.

@@ -11,8 +11,6 @@ use mayfly_wire::{
     Walk, Wire, Write,
 };
 
-use super::PROCESSES;
-
 const O_RDONLY: u32 = 0;
 const O_RDWR: u32 = 2;
 const O_CREAT: u32 = 0o100;
@@ -84,11 +82,11 @@ pub(super) struct Answers {
     pub(super) done: u64,
 }
 
-/// The processes of a node, each with so many lanes. In the product each has a session of its own;
-/// here some share one, since a session is several descriptors of this one process. Neighbours do
-/// not: a daemon looks at the lanes of a session that asks alone without a look at the others', and
-/// then takes requests in smaller batches.
-pub(super) fn attach(number: u32, node: &mut Node, lanes: u32) -> Result<Vec<Process>> {
+/// `count` processes of a node, each with so many lanes. In the product each has a session of its
+/// own; here some share one, since a session is several descriptors of this one process. Neighbours
+/// do not: a daemon looks at the lanes of a session that asks alone without a look at the others',
+/// and then takes requests in smaller batches.
+pub(super) fn attach(number: u32, node: &mut Node, count: u32, lanes: u32) -> Result<Vec<Process>> {
     let sessions = (0..SESSIONS).map(|_| {
         let (number, session) = node.attach().context("a session for the study")?;
         Ok((number, Rc::new(RefCell::new(session))))
@@ -110,7 +108,7 @@ pub(super) fn attach(number: u32, node: &mut Node, lanes: u32) -> Result<Vec<Pro
             busy_until_ns: 0,
         }
     };
-    Ok((0..PROCESSES).map(one).collect())
+    Ok((0..count).map(one).collect())
 }
 
 fn walk(path: &str) -> Walk<'_> {

@@ -9,7 +9,10 @@ use anyhow::{Result, bail};
 use serde::Serialize;
 
 use super::Words;
-use crate::{Config, environment, instance::mount_point};
+use crate::{
+    Config, environment,
+    instance::{daemons, mount_point},
+};
 
 /// A program that starts containers, by the words it understands.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -53,15 +56,16 @@ impl Needs {
     /// # Errors
     /// When a path is not UTF-8, which the files of containers do not take.
     pub fn of(config: &Config) -> Result<Needs> {
-        let data = std::iter::once(&config.data_dir);
-        let data = data.chain(config.further.iter().map(|further| &further.path));
         let mut wanted = Vec::new();
-        if config.serves_programs {
-            wanted.push(config.run_dir.clone());
-            wanted.extend(data.cloned());
-        }
-        if mount_point::is_seen(config) {
-            wanted.push(config.mount.clone());
+        for daemon in daemons::all(config) {
+            if daemon.serves_programs {
+                wanted.push(daemon.run_dir.clone());
+                wanted.push(daemon.data_dir.clone());
+                wanted.extend(daemon.further.iter().map(|further| further.path.clone()));
+            }
+            if mount_point::is_seen(&daemon) {
+                wanted.push(daemon.mount);
+            }
         }
         // What lies below another comes with it.
         let binds = wanted

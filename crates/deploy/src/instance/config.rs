@@ -366,6 +366,9 @@ pub struct Config {
     /// This node's number, in an instance of several.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub node: Option<u32>,
+    /// Daemons that this host has for its programs ([`super::daemons`]).
+    #[serde(default = "one")]
+    pub daemons: u32,
     /// Whether programs of this host can use it: then there are a mount point and a library.
     #[serde(default = "yes", skip_serializing_if = "is_true")]
     pub serves_programs: bool,

@@ -289,6 +289,7 @@ mod tests {
         let nowhere = PathBuf::from("/nonexistent");
         Config {
             serves_programs: true,
+            daemons: 1,
             version: 1,
             name: "mount-point-test".to_owned(),
             instance: 1,

@@ -21,7 +21,7 @@ use super::{
 };
 use crate::{
     Config, Instance,
-    instance::{self, Keep, Locked},
+    instance::{self, Keep, Locked, daemons},
     log, supervisor,
 };
 
@@ -77,7 +77,7 @@ fn begin(
     let (config, lock) = described(settings, place).make_node(
         &base,
         order.instance,
-        place.node,
+        (place.node, settings.daemons),
         place.roles.client,
         order.shared.as_ref(),
     )?;
@@ -94,13 +94,15 @@ fn begin(
 }
 
 fn described(settings: &Settings, place: &Place) -> Instance {
-    let mount = settings.mount.clone().map(|mount| match place.shares {
+    let mount = settings.mount.clone().and_then(|mount| match place.shares {
+        // Programs know the mount point of their host's first daemon only.
+        true if settings.daemons > 1 => None,
         true => {
             let mut path = mount.into_os_string();
             path.push(format!("@{}", place.node));
-            path.into()
+            Some(path.into())
         }
-        false => mount,
+        false => Some(mount),
     });
     Instance {
         audience: crate::Audience::Everybody,
@@ -133,6 +135,7 @@ fn join(
         "the list of nodes is that of another instance"
     );
     members.store(&config.run_dir)?;
+    daemons::link(config)?;
     // Nothing more is said before this node is ready.
     ensure!(line.buffer().is_empty(), "the relay speaks out of turn");
     Ok(true)

@@ -37,6 +37,9 @@ pub struct Launch {
     pub instance: Instance,
     /// Of each node; several nodes may be on one.
     pub hosts: Vec<String>,
+    /// How many nodes in a row are the daemons of one host, from which its programs choose by their
+    /// local ranks. 1: each node is for itself.
+    pub daemons: u32,
     /// The role of each of them.
     pub roles: RoleLists,
     /// How other hosts are reached.
@@ -259,6 +262,7 @@ impl Launch {
         let settings = Settings {
             secret: fresh_secret()?,
             encrypt: self.encrypt,
+            daemons: self.daemons,
             mount: self.instance.mount.as_deref().map(std::path::absolute).transpose()?,
             data_dirs: self.data_dirs()?,
             meta_dir: self.instance.meta_dir.as_deref().map(std::path::absolute).transpose()?,
@@ -312,6 +316,7 @@ impl Launch {
             launcher: order.launcher.clone(),
             remote_path: order.remote_path.clone(),
             encrypt: self.encrypt,
+            daemons: self.daemons,
             nodes: order.places.iter().map(member).collect::<Result<_>>()?,
         })
     }

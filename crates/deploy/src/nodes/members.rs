@@ -27,6 +27,9 @@ pub struct Members {
     pub remote_path: PathBuf,
     /// Whether daemons seal what they say to each other.
     pub encrypt: bool,
+    /// Daemons of each host, from which its programs choose by their local ranks.
+    #[serde(default = "one")]
+    pub daemons: u32,
     /// The nodes, by their numbers.
     pub nodes: Vec<Member>,
 }
@@ -43,6 +46,10 @@ pub struct Member {
     /// What it does.
     #[serde(default = "Roles::all", skip_serializing_if = "Roles::is_all")]
     pub roles: Roles,
+}
+
+fn one() -> u32 {
+    1
 }
 
 impl Members {

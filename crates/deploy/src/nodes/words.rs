@@ -89,6 +89,8 @@ pub(super) struct Settings {
     /// 64 hexadecimal digits.
     pub(super) secret: String,
     pub(super) encrypt: bool,
+    /// Of each host; they stand one after the other in the list of nodes.
+    pub(super) daemons: u32,
     pub(super) mount: Option<PathBuf>,
     pub(super) data_dirs: Vec<DataDir>,
     pub(super) meta_dir: Option<PathBuf>,

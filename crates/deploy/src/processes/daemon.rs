@@ -244,15 +244,17 @@ fn open_records(
     Ok(Box::new(TreeStore::open(&options).map_err(failed)?))
 }
 
-/// What the user set, or what the file system holds now and could still take.
+/// What the user set, or what the file system holds now and could still take. Daemons of one host
+/// share it.
 fn capacity(config: &Config, objects: &DirectoryStore) -> Result<u64> {
+    let part = |bytes: u64| bytes / u64::from(config.daemons.max(1));
     if let Some(bytes) = config.options.capacity_bytes {
-        return Ok(bytes);
+        return Ok(part(bytes));
     }
     let space = objects.space().map_err(|errno| {
         anyhow!("cannot learn the space in {}: {errno}", config.object_dir.display())
     })?;
-    Ok(space.total_bytes)
+    Ok(part(space.total_bytes))
 }
 
 #[cfg(test)]

@@ -310,7 +310,7 @@ fn name_link(place: &[u8]) -> Result<PathText, Errno> {
 fn bound_as(reported: &[u8]) -> Option<PathText> {
     let ours = special::is_here(reported) || reported.starts_with(b"/proc/self/fd/");
     let number = reported.len().checked_sub(PLACE_DIGITS).filter(|_| ours)?;
-    let mut place = PathText::from_bytes(settings::get()?.run.as_bytes()).ok()?;
+    let mut place = PathText::from_bytes(settings::get()?.host_run.as_bytes()).ok()?;
     place.push_component(SPECIAL_DIRECTORY.as_bytes()).ok()?;
     place.push_component(reported.get(number..)?).ok()?;
     let link = name_link(place.as_bytes()).ok().filter(|_| special::is_here(place.as_bytes()))?;

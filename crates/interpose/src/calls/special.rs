@@ -37,7 +37,8 @@ pub(super) fn draw_place() -> Result<PathText, Errno> {
     if raw != size_of::<u64>() as isize {
         return Err(Errno::EIO);
     }
-    let mut path = PathText::from_bytes(settings::require()?.run.as_bytes())?;
+    // Programs of all daemons of the host meet there.
+    let mut path = PathText::from_bytes(settings::require()?.host_run.as_bytes())?;
     path.push_component(SPECIAL_DIRECTORY.as_bytes())?;
     path.push(b"/")?;
     path.push_hexadecimal(number | TOP)?;
@@ -46,7 +47,7 @@ pub(super) fn draw_place() -> Result<PathText, Errno> {
 
 /// Is it a place of this node?
 pub(super) fn is_here(place: &[u8]) -> bool {
-    let run = settings::get().map(|settings| settings.run.as_bytes());
+    let run = settings::get().map(|settings| settings.host_run.as_bytes());
     parse_place(place).is_some_and(|(directory, _)| Some(directory) == run)
 }
 

@@ -89,7 +89,7 @@ fn take_lock(open: OpenFile, descriptor: i32) -> Result<(), Errno> {
 }
 
 fn open_in_mount(open: OpenFile, position: u64) -> Result<i32, Errno> {
-    let mut path = PathText::from_bytes(settings::require()?.mount.as_bytes())?;
+    let mut path = settings::require()?.mount_of_daemon()?;
     path.push_component(keeper::NAME_PREFIX.as_bytes())?;
     for number in [open.reference.index, open.reference.generation] {
         path.push(b"-")?;

@@ -24,7 +24,7 @@ use mayfly_types::{FileId, OpenRef};
 use super::{closed_number, hidden, table};
 use crate::{
     paths::text,
-    process::{flight, lanes::Session, run_directory, session::attach, settings},
+    process::{daemons, flight, lanes::Session, run_directory, session::attach, settings},
 };
 
 /// What the names of removed directories begin with.
@@ -118,7 +118,8 @@ pub(crate) fn removed_directory(stands_for: Option<FileId>) -> Result<i32, Errno
 
 /// What the text of a link says of such a directory: nothing, or what it stands for.
 pub(crate) fn removed_in(link: &[u8]) -> Option<Option<FileId>> {
-    let name = in_run_directory(link)?.strip_prefix(PARKED)?;
+    // A program may work in one that a program of another daemon has made.
+    let name = in_run_directory(link).or_else(|| daemons::inside(link))?.strip_prefix(PARKED)?;
     let name = name.strip_suffix(b" (deleted)").unwrap_or(name);
     let number = name.split(|byte| *byte == b'-').nth(1);
     Some(number.and_then(parse_hexadecimal).map(FileId))

@@ -16,6 +16,8 @@ pub(super) const RUN: &[u8] = b"MAYFLY_RUN";
 pub(super) const MOUNT: &[u8] = b"MAYFLY_MOUNT";
 /// The object directory.
 pub(super) const OBJECTS: &[u8] = b"MAYFLY_OBJECTS";
+/// How many daemons the host has; absent when it has one.
+pub(super) const DAEMONS: &[u8] = b"MAYFLY_DAEMONS";
 /// The image cache.
 pub(super) const IMAGES: &[u8] = b"MAYFLY_IMAGES";
 /// The dynamic linker's.
@@ -49,10 +51,11 @@ pub(super) const REPORT: &[u8] = b"MAYFLY_REPORT";
 const TUNABLES: &[u8] = b"GLIBC_TUNABLES";
 const STORAGE: &[u8] = b"glibc.rtld.optional_static_tls=4096";
 
-const OURS: [&[u8]; 12] = [
+const OURS: [&[u8]; 13] = [
     RUN,
     MOUNT,
     OBJECTS,
+    DAEMONS,
     IMAGES,
     PRELOAD,
     AUDIT,
@@ -204,6 +207,7 @@ pub(super) struct Additions<'a> {
     pub(crate) run: &'a [u8],
     pub(crate) mount: &'a [u8],
     pub(super) objects: &'a [u8],
+    pub(super) daemons: &'a [u8],
     pub(super) images: &'a [u8],
     pub(super) library: &'a [u8],
     /// The loader has to find the program's libraries through us.
@@ -251,6 +255,7 @@ pub(super) unsafe fn rebuild(
         (RUN, additions.run),
         (MOUNT, additions.mount),
         (OBJECTS, additions.objects),
+        (DAEMONS, additions.daemons),
         (IMAGES, additions.images),
         (DIRECTORY, additions.directory),
         (PROGRAM, additions.program),
@@ -326,6 +331,7 @@ mod tests {
             run: b"/r",
             mount: b"/m",
             objects: b"/o",
+            daemons: b"",
             images: b"",
             library: b"/l.so",
             audits: false,

@@ -151,9 +151,11 @@ impl Image<'_> {
             directory.push_hexadecimal(id.0)?;
         }
         let additions = Additions {
-            run: settings.run.as_bytes(),
+            // The new program chooses its daemon itself.
+            run: settings.host_run.as_bytes(),
             mount: settings.mount.as_bytes(),
-            objects: settings.objects.as_bytes(),
+            objects: settings.host_objects.as_bytes(),
+            daemons: settings.daemons.as_bytes(),
             images: settings.images.as_bytes(),
             library: settings.library.as_bytes(),
             audits: self.audits,

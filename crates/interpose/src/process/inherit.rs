@@ -6,11 +6,11 @@
 
 use mayfly_sys::{
     Errno, file, process,
-    text::{parse_decimal, parse_hexadecimal},
+    text::{PathText, parse_decimal, parse_hexadecimal},
 };
 use mayfly_types::{FileId, OpenRef};
 
-use super::{environment, fork, loader, program, session, settings};
+use super::{daemons, environment, fork, loader, program, session, settings};
 use crate::{
     calls::names,
     descriptors::{identity, listing::each_in_kernel, table},
@@ -33,7 +33,16 @@ pub(crate) unsafe fn start(envp: *const *const u8) -> Result<(), Errno> {
     if !mount.starts_with(b"/") {
         return Err(Errno::ENOENT);
     }
-    let objects = find(environment::OBJECTS).map_or(&b""[..], without_slashes);
+    let host = (
+        PathText::from_bytes(without_slashes(run))?,
+        PathText::from_bytes(find(environment::OBJECTS).map_or(&b""[..], without_slashes))?,
+    );
+    // SAFETY: passed on to the caller.
+    let count = unsafe { daemons::count(envp) };
+    // SAFETY: passed on to the caller.
+    let chosen = count.and_then(|count| unsafe { daemons::choose(envp, count, &host.0) });
+    let (run, objects) = chosen.as_ref().unwrap_or(&host);
+    let objects = objects.as_bytes();
     let program =
         find(environment::PROGRAM).and_then(|program| Some((program, program::disguise(objects)?)));
     let libraries = find(environment::PRELOAD).or_else(|| find(environment::AUDIT));
@@ -42,7 +51,12 @@ pub(crate) unsafe fn start(envp: *const *const u8) -> Result<(), Errno> {
     let loaded = find(environment::LOADED)
         .and_then(|value| loader::take_up(value, program.as_ref().map(|(program, _)| *program)));
     settings::set(|settings| {
-        settings.run.push(without_slashes(run))?;
+        settings.run.push(run.as_bytes())?;
+        settings.host_run.push(host.0.as_bytes())?;
+        settings.host_objects.push(host.1.as_bytes())?;
+        if let Some(count) = count {
+            settings.daemons.push_decimal(u64::from(count))?;
+        }
         settings.mount.push(mount)?;
         settings.objects.push(objects)?;
         settings.images.push(find(environment::IMAGES).unwrap_or(b""))?;
