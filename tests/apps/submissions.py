@@ -541,6 +541,7 @@ if __name__ == '__main__':
     from appended import appended, appended_by_several, appender_killed, locked, onto_itself
     from appended import programs, unwritten
     from overwritten import copied_over, overwriter_killed, overwritten, overwritten_by_several
+    from tools import extended, nowhere, temporary
     from trees import forest, trees
 
     parts = [
@@ -581,6 +582,9 @@ if __name__ == '__main__':
         looked,
         copied,
         absent,
+        temporary,
+        extended,
+        nowhere,
         killed,
         many,
     ]

@@ -238,6 +238,51 @@ for i in range(300):
     instance.stop()
 }
 
+#[test]
+fn what_is_told_of_files_that_wait_is_so_for_every_process() -> Result<()> {
+    holds("temporary extended nowhere")
+}
+
+/// `rsync` had nine requests for each file, `cp -a` eight, `git add` two for each directory of
+/// objects, and Python's `tempfile` one for each file.
+#[test]
+fn tools_ask_for_little() -> Result<()> {
+    let _turn = Turn::take()?;
+    let scratch = Scratch::new("tools")?;
+    let instance = Instance::start(&scratch, "tools", &scratch.join("mount"))?;
+    let script = r#"import os, subprocess
+os.chdir(os.environ['MAYFLY_MOUNT'])
+os.mkdir('from'), os.mkdir('to'), os.mkdir('objects')
+for i in range(300):
+    with open(f'from/f{i}', 'w') as f: f.write('x' * 1000)
+subprocess.run(['cp', '-a', 'from', 'copied'], check=True)
+os.chdir('to')
+for i in range(300):
+    fd = os.open(f'.f{i}', os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600)
+    os.fchmod(fd, 0o600)
+    os.write(fd, b'x' * 1000)
+    os.close(fd)
+    assert os.stat(f'.f{i}').st_size == 1000
+    os.rename(f'.f{i}', f'f{i}')
+    assert os.getcwd().endswith('/to')
+os.chdir('../objects')
+for i in range(300):
+    assert not os.path.exists(f'{i}/f')
+    try: os.open(f'{i}/f', os.O_CREAT | os.O_EXCL | os.O_WRONLY)
+    except FileNotFoundError: os.mkdir(str(i))
+    os.close(os.open(f'{i}/f', os.O_CREAT | os.O_EXCL | os.O_WRONLY))
+"#;
+    instance.shell("make", r#"python3 -c "$SCRIPT""#).env("SCRIPT", script).run_ok()?;
+    let ops = ["open", "close", "stat", "write", "path_of", "list_xattr", "get_xattr", "set_xattr"];
+    let asked = ops.map(|op| asked(&instance, op));
+    let asked = asked.into_iter().collect::<Result<Vec<u64>>>()?;
+    // Of some 5,500; more on a busy machine, where what waits is executed before the next look.
+    let xattrs: u64 = asked.iter().rev().take(2).sum();
+    let sum: u64 = asked.iter().sum();
+    ensure!(xattrs < 60 && sum < 3000, "{ops:?}: {asked:?} were asked for");
+    instance.stop()
+}
+
 /// `git` maps each file of 32 KiB and more, for which it had three requests.
 #[test]
 fn a_short_private_mapping_shows_the_file_and_asks_nobody() -> Result<()> {

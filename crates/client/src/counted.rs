@@ -230,6 +230,20 @@ impl<T: Transport, D: Descriptors> Client<T, D> {
         }
     }
 
+    /// By which path from a directory a description was opened, if that is remembered: how many
+    /// bytes of it stand in `room`.
+    pub(crate) fn opened_name(
+        &self,
+        reference: OpenRef,
+        room: &mut [u8; NAME_BYTES_MAX],
+    ) -> Option<(u64, usize)> {
+        if let Some(found) = self.leased_name(reference, room) {
+            return Some(found);
+        }
+        let asked = self.counting.asked.get(reference.index as usize % NAMES)?;
+        asked.read(reference, room).map(|(directory, path)| (directory, path.len()))
+    }
+
     /// The file of a description, and the name that it was made with.
     #[cold]
     #[inline(never)]

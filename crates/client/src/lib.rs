@@ -47,7 +47,10 @@ pub use counted::Counts;
 pub use data::pieces::TRANSFER_MAX;
 pub use objects::{Descriptors, ObjectDirectory, ObjectFile};
 pub use open::OpenFile;
-pub use path::names::{Attributes, NewOwner};
+pub use path::{
+    names::{Attributes, NewOwner},
+    xattrs,
+};
 
 /// The tables of the node that all its processes share (`docs/design/shm.md`).
 #[derive(Clone, Copy)]

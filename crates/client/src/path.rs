@@ -16,3 +16,4 @@ mod submitted;
 mod turn;
 mod ways;
 mod whole;
+pub mod xattrs;

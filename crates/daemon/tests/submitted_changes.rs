@@ -69,6 +69,30 @@ fn attributes_go_with_the_record_that_makes_the_file() {
     assert_eq!(node.core().counters().open_files, 0);
 }
 
+/// `rsync` sets the mode before it writes. What is written is the later change.
+#[test]
+fn what_is_written_after_owner_and_mode_goes_with_the_same_record() {
+    let mut node = node_on_disk();
+    let open = submit_create(&node, "d/f").unwrap();
+    assert_eq!(change_open(&node, open, &mode(0o751)), Some(Submission::Joined));
+    assert!(add(&node, open, b"text"));
+    assert_eq!(change_open(&node, open, &owner(5, 6)), Some(Submission::Record), "bits go");
+    assert!(!add(&node, open, b"more"), "it would count before the change of the owner");
+    assert!(ring_at(&node, SESSION).withdraw(open));
+    let owned = submit_create(&node, "d/g").unwrap();
+    assert_eq!(change_open(&node, owned, &owner(5, 6)), Some(Submission::Joined));
+    assert_eq!(change_open(&node, owned, &mode(0o751)), Some(Submission::Joined));
+    assert!(add(&node, owned, b"te") && add(&node, owned, b"xt"));
+    assert!(ring_at(&node, SESSION).withdraw(owned));
+    assert_eq!(ring_at(&node, SESSION).waiting(), 3);
+    for path in ["d/f", "d/g"] {
+        let attr = node.stat(path, false).unwrap();
+        assert_eq!((attr.mode, attr.uid, attr.gid, attr.size_bytes), (0o751, 5, 6, 4), "{path}");
+    }
+    let attr = node.stat("d/g", false).unwrap();
+    assert!(attr.ctime >= attr.mtime, "{attr:?}");
+}
+
 #[test]
 fn attributes_of_a_file_that_is_there_take_a_record() {
     let mut node = node_on_disk();

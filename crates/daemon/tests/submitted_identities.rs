@@ -6,12 +6,15 @@ mod support;
 use std::sync::atomic::Ordering::Relaxed;
 
 use mayfly_daemon::Clock as _;
-use mayfly_transport_shm::submission_ring::RECORDS;
+use mayfly_transport_shm::submission_ring::{Changes, RECORDS};
 use mayfly_types::{FileId, OpenRef};
-use mayfly_wire::Ping;
+use mayfly_wire::{Ping, SET_MODE, SET_MTIME, SET_UID};
 use support::{
     Node, SESSION,
-    submitting::{OTHER, make_as, node, ring_at, submit_create, submit_create_as, warm_as},
+    submitting::{
+        OTHER, add, change_open_as, look_at_name_as, make_as, move_as, node, ring_at,
+        submit_create, submit_create_as, warm_as,
+    },
 };
 
 /// The file that a promised description will be of.
@@ -37,6 +40,43 @@ fn a_file_has_the_identity_that_was_promised_and_the_time_of_the_look_at_it() {
     let (asked, _) = make_as(&mut node, SESSION, "d/asked").unwrap();
     let asked = node.fstat(asked).unwrap().id;
     assert!(![id, id_of_other].contains(&asked));
+}
+
+/// What `rsync` looks at, which has set the mode, written and closed.
+#[test]
+fn a_file_that_was_closed_is_looked_at_by_its_name() {
+    let mut node = node();
+    let open = submit_create(&node, "d/f").unwrap();
+    let changes = Changes { which: SET_MODE, mode: 0o751, ..Changes::default() };
+    assert!(change_open_as(&node, SESSION, open, &changes).is_some());
+    assert!(add(&node, open, b"text"));
+    let (id, look) = (promised_file(&node, open), node.clock.now());
+    let told = |path: &str, session| look_at_name_as(&node, session, path, look);
+    assert_eq!(told("d/none", SESSION), None);
+    assert_eq!(told("d/f", OTHER), None, "it is somebody else's");
+    assert!(ring_at(&node, SESSION).withdraw(open));
+    let (file, time, looked) = told("d/f", SESSION).unwrap();
+    assert_eq!((file, time), (id, look));
+    assert_eq!((looked.mode, looked.uid, looked.gid, looked.bytes), (0o751, 3, 4, 4));
+    assert_eq!(told("d/f", SESSION), None, "its time is told");
+    let attr = node.stat("d/f", false).unwrap();
+    assert_eq!((attr.id, attr.mode & 0o7777, attr.size_bytes), (id, 0o751, 4));
+    assert_eq!([attr.atime, attr.mtime, attr.ctime, attr.btime], [look; 4]);
+    // Times that were set, bits that go with the owner, and what is not the file's name any more.
+    for (path, which) in [("d/times", SET_MTIME), ("d/owner", SET_UID), ("d/moved", SET_MODE)] {
+        let open = submit_create(&node, path).unwrap();
+        let bits = Changes { which, mode: 0o4751, uid: 5, ..Changes::default() };
+        assert!(change_open_as(&node, SESSION, open, &bits).is_some());
+        let told = |path: &str| look_at_name_as(&node, SESSION, path, look);
+        match which {
+            SET_MTIME => assert_eq!(told(path), None),
+            SET_UID => assert_eq!(told(path).map(|(.., looked)| looked.uid), Some(5)),
+            _ => {
+                assert!(move_as(&node, SESSION, (path, "d/there"), true));
+                assert_eq!((told(path), told("d/there")), (None, None));
+            }
+        }
+    }
 }
 
 /// The daemon dies before it has noted that it promised them.

@@ -12,7 +12,7 @@ use crate::{
     attributes::of_directory_with_name,
     key,
     search::{Source, get},
-    walk::{Last, to_last},
+    walk::{Last, is_there, settled, to_last},
 };
 
 /// So many directories above a name are looked at.
@@ -58,6 +58,45 @@ impl Path {
     }
 }
 
+/// The path of a directory that is there, from the root on and with a slash in front: written to
+/// the end of `to`, which begins with so many other bytes. One that is longer than a name can be is
+/// not told.
+///
+/// # Errors
+/// [`Unsure`].
+pub fn path_of<S: Source>(
+    source: &S,
+    directory: FileId,
+    to: &mut [u8; NAME_BYTES_MAX],
+) -> Result<usize, Unsure> {
+    settled(source, |_| {
+        if !is_there(source, directory)? {
+            return Err(Unsure);
+        }
+        let mut path = Path { room: [0; NAME_BYTES_MAX], start: NAME_BYTES_MAX, fits: true };
+        let mut at = directory;
+        for _ in 0..DEPTH_MAX {
+            if at == FileId::ROOT {
+                path.prepend(b"");
+                *to = path.room;
+                return if path.fits { Ok(path.start) } else { Err(Unsure) };
+            }
+            at = above(source, at, &mut path)?;
+        }
+        Err(Unsure)
+    })
+}
+
+/// The directory above one, whose name is put before a path.
+fn above<S: Source>(source: &S, at: FileId, path: &mut Path) -> Result<FileId, Unsure> {
+    let mut record = [[0; 8]; DIRECTORY_CHUNKS];
+    let bytes = get(source, &key::numbered(key::INODE, at), &mut record)?.ok_or(Unsure)?;
+    let record = record.as_flattened();
+    let (parent, name) = of_directory_with_name(record.get(..bytes).unwrap_or(record))?;
+    path.prepend(name);
+    Ok(parent)
+}
+
 /// Asks `waits` about each directory above a name, with the path from there; or without one, where
 /// anything in the directory counts, or below it. Nobody submits about names whose path is longer
 /// than a name can be. It is true of the moment at which the records have this version.
@@ -92,12 +131,7 @@ pub fn apart<S: Source>(
         if at == FileId::ROOT {
             return Ok(());
         }
-        let mut record = [[0; 8]; DIRECTORY_CHUNKS];
-        let bytes = get(source, &key::numbered(key::INODE, at), &mut record)?.ok_or(Unsure)?;
-        let record = record.as_flattened();
-        let (parent, name) = of_directory_with_name(record.get(..bytes).unwrap_or(record))?;
-        path.prepend(name);
-        at = parent;
+        at = above(source, at, &mut path)?;
     }
     Err(Unsure)
 }

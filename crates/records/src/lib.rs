@@ -33,7 +33,7 @@ mod small;
 mod walk;
 pub mod way;
 
-pub use apart::{Changed, apart};
+pub use apart::{Changed, apart, path_of};
 pub use attributes::{Dentry, Own, RECORD_CHUNKS, Seen, of_dentry, of_inode};
 pub use link::{Linked, read_link};
 pub use list::{Entry, directory, list};

@@ -227,7 +227,7 @@ fn follow<'a, S: Source>(
 }
 
 /// Whether there is a directory of that number, which has a name.
-fn is_there<S: Source>(source: &S, directory: FileId) -> Result<bool, Unsure> {
+pub(crate) fn is_there<S: Source>(source: &S, directory: FileId) -> Result<bool, Unsure> {
     let Own { attr, .. } = own(source, directory)?;
     Ok(attr.kind == FileKind::Directory && attr.links > 0)
 }

@@ -25,7 +25,7 @@ use mayfly_sys::{
     arch::{Moment, Moments},
     process,
 };
-use mayfly_transport::{Answer, CopyContent, Patience, Pending, Transport};
+use mayfly_transport::{Answer, CopyContent, Looked, Patience, Pending, Transport};
 use mayfly_types::{
     Attr, Errno, FileId, OpenRef, Timestamp,
     limits::{LANES, REPLY_BYTES_MAX, REQUEST_BYTES_MAX, SESSIONS_MAX},
@@ -392,7 +392,16 @@ impl Transport for ShmTransport {
         is_certain: &mut dyn FnMut(FileId, &[u8]) -> bool,
         time_object: &mut dyn FnMut(OpenRef) -> bool,
     ) -> bool {
-        self.submit_changes_in_ring(set, is_certain, time_object)
+        self.submit_changes_in_ring(set, None, is_certain, time_object)
+    }
+
+    fn submit_changes_known(
+        &self,
+        set: &SetAttr<'_>,
+        walk: &Walk<'_>,
+        is_certain: &mut dyn FnMut(FileId, &[u8]) -> bool,
+    ) -> bool {
+        self.submit_changes_in_ring(set, Some(walk), is_certain, &mut |_| false)
     }
 
     fn submit_rename(
@@ -416,8 +425,17 @@ impl Transport for ShmTransport {
         open: OpenRef,
         now: Timestamp,
         gives_group: &mut dyn FnMut(FileId, &[u8]) -> bool,
-    ) -> Option<(u32, u32, u32, usize)> {
+    ) -> Option<Looked> {
         self.look_in_ring(open, now, gives_group)
+    }
+
+    fn look_at_name(
+        &self,
+        walk: &Walk<'_>,
+        now: &mut dyn FnMut() -> Timestamp,
+        gives_group: &mut dyn FnMut(FileId, &[u8]) -> bool,
+    ) -> Option<(FileId, Timestamp, Looked)> {
+        self.look_at_name_in_ring(walk, now, gives_group)
     }
 
     fn submits_additions_alone(&self) -> bool {
@@ -434,6 +452,10 @@ impl Transport for ShmTransport {
 
     fn waits(&self, directory: FileId, path: Option<&[u8]>) -> bool {
         self.waits_in_rings(directory, path)
+    }
+
+    fn removes_directories(&self) -> bool {
+        self.removes_directories_in_rings()
     }
 
     fn withdraw(&self, open: OpenRef) -> bool {

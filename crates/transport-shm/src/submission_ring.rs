@@ -53,6 +53,7 @@ pub use look::Submitting;
 pub use moves::{Move, MoveKind};
 use name_table::{Claim, NameState, NameTable, NameTables, Print, Seen};
 pub use objects::NewObject;
+use record::PATH_WORDS;
 pub use record::{
     Create, RECORD_CHANGES, RECORD_CLOSED, RECORD_DIRECTORY, RECORD_LINKS, RECORD_MOVE_TARGET,
     RECORD_MOVES, RECORD_OPENED, RECORD_REMOVES, RECORD_REMOVES_DIRECTORY, RECORD_SUBMITTED,
@@ -134,7 +135,8 @@ pub struct SubmissionRing {
 }
 
 impl SubmissionRing {
-    /// The delegation that `session` has, if this path leads there, and the path from there on.
+    /// The delegation that `session` has, if this path leads there, and the path from there on: it
+    /// begins with the prefix, or in the very directory.
     #[must_use]
     pub fn delegation_for<'p>(
         &self,
@@ -144,11 +146,17 @@ impl SubmissionRing {
     ) -> Option<(u32, &'p [u8])> {
         let delegation = self.delegation.load(Acquire);
         let prefix_bytes = self.prefix_bytes.load(Relaxed) as usize;
-        let (prefix, rest) = path.split_at_checked(prefix_bytes)?;
-        let same = delegation != 0
-            && self.session.load(Relaxed) == session
-            && self.start.load(Relaxed) == start
-            && self.has_prefix(prefix);
+        let by_prefix = || {
+            let (prefix, rest) = path.split_at_checked(prefix_bytes)?;
+            let same = self.start.load(Relaxed) == start && self.has_prefix(prefix);
+            same.then_some(rest)
+        };
+        let is_there = || self.directory.load(Relaxed) == start && !path.starts_with(b"/");
+        let rest = match by_prefix() {
+            Some(rest) => rest,
+            None => is_there().then_some(path)?,
+        };
+        let same = delegation != 0 && self.session.load(Relaxed) == session;
         let is_path = !matches!(split(rest).1, b"" | b"." | b"..") && rest.len() <= NAME_BYTES_MAX;
         (same && is_path).then_some((delegation, rest))
     }
@@ -378,12 +386,20 @@ impl SubmissionRing {
         })
     }
 
+    /// Whether what is written to the file of a record counts with it: none that was submitted
+    /// later changes the file.
+    fn may_be_written(&self, place: usize, state: State) -> bool {
+        let mut room = [[0; 8]; PATH_WORDS];
+        let mut is_last = || !self.is_about_behind(place, self.records[place].path(&mut room));
+        state.may_be_written() && (state.changes() == 0 || is_last())
+    }
+
     /// Where content is added to a file that was submitted a moment ago. `None` when it is too late
-    /// for that, or when it would count before a change of attributes that comes first.
+    /// for that, or when it would count before a change of times that comes first.
     #[must_use]
     pub fn addition(&self, open: OpenRef) -> Option<Addition<'_>> {
         let (place, state) = self.submitted_lately(open)?;
-        let may = state.changes() == 0 && !state.is_started();
+        let may = self.may_be_written(place, state) && !state.is_started();
         may.then_some(Addition { submissions: self, place, state })
     }
 

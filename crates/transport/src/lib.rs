@@ -46,6 +46,9 @@ pub struct Pending {
 /// its record; and copies all of these, unless there is no room for any: how many.
 pub type CopyContent<'a> = dyn FnMut(FileId, &[u8], &mut [u8]) -> Option<(FileId, usize)> + 'a;
 
+/// What is told of a file that waits: permission bits, owner, group, bytes.
+pub type Looked = (u32, u32, u32, usize);
+
 /// Carries requests. An implementation may be used by several threads and inside signal handlers.
 pub trait Transport {
     /// Sends `request`, waits for the reply and hands it to `take` while its bytes are still in
@@ -200,6 +203,16 @@ pub trait Transport {
         false
     }
 
+    /// The same of a file whose description was opened by this path, if nothing waits about it.
+    fn submit_changes_known(
+        &self,
+        _set: &SetAttr<'_>,
+        _walk: &Walk<'_>,
+        _is_certain: &mut dyn FnMut(FileId, &[u8]) -> bool,
+    ) -> bool {
+        false
+    }
+
     /// Submits a move of a name that certainly can be moved. Nobody waits for it, and everybody
     /// sees it. `is_certain` is asked as in [`Transport::submit_changes`]. False when it has to be
     /// asked for.
@@ -231,7 +244,17 @@ pub trait Transport {
         _open: OpenRef,
         _now: Timestamp,
         _gives_group: &mut dyn FnMut(FileId, &[u8]) -> bool,
-    ) -> Option<(u32, u32, u32, usize)> {
+    ) -> Option<Looked> {
+        None
+    }
+
+    /// Looks at such a file by its name, open or not: which file it is, its times, and the rest.
+    fn look_at_name(
+        &self,
+        _walk: &Walk<'_>,
+        _now: &mut dyn FnMut() -> Timestamp,
+        _gives_group: &mut dyn FnMut(FileId, &[u8]) -> bool,
+    ) -> Option<(FileId, Timestamp, Looked)> {
         None
     }
 
@@ -256,6 +279,11 @@ pub trait Transport {
     /// directory; without a path, in that directory or anywhere below it. True only if somebody has
     /// that very directory delegated.
     fn waits(&self, _directory: FileId, _path: Option<&[u8]>) -> bool {
+        true
+    }
+
+    /// Whether something may wait by which a directory goes.
+    fn removes_directories(&self) -> bool {
         true
     }
 

@@ -7,7 +7,7 @@ use mayfly_transport_shm::layout::NodeRegion;
 use mayfly_transport_shm::submission_ring::{
     Changed, Changes, Create, Files, Move, MoveKind, Removal, SubmissionRing, ring_of,
 };
-use mayfly_types::{Attr, FileId, OpenRef};
+use mayfly_types::{Attr, FileId, OpenRef, Timestamp};
 use mayfly_wire::{Request, SET_MODE, Stat, Target};
 
 use super::{
@@ -89,7 +89,12 @@ impl Client {
         let event = self.note(common, Op::Entry(directory, EntryOp::Add(name.clone())));
         if self.submit_name(node, NameOp::Create(0), (&path, "")) {
             self.hear_at_once(common, event);
+            // As `rsync` has it, which writes then.
+            if self.last_entry.is_multiple_of(4) {
+                self.change_mode(node, common, (directory, &name));
+            }
             self.outgrow(node, &name);
+            self.look_at_waiting(node, (directory, &name));
             let name = self.change_entry(node, common, (directory, name));
             return self.entries.push((directory, name));
         }
@@ -121,18 +126,8 @@ impl Client {
         (directory, name): (usize, String),
     ) -> String {
         let path = format!("l{directory}/{name}");
-        if self.last_entry.is_multiple_of(2)
-            && let Some((ring, delegation, path)) = self.delegated(node, &path)
-        {
-            let mode = 0o600 | self.last_entry & 0o77;
-            let changes = Changes { which: SET_MODE, mode, ..Changes::default() };
-            let given = (&node.region().name_tables, delegation);
-            let changed = Changed::Name(path);
-            if ring.submit_changes(given, changed, &changes, |_, _| false).is_some() {
-                common.submitted += 1;
-                self.modes.insert(name.clone(), mode);
-                show(node, ring);
-            }
+        if self.last_entry % 4 == 2 {
+            self.change_mode(node, common, (directory, &name));
         }
         let to = format!("{name}-moved");
         let second = format!("l{directory}/{to}");
@@ -159,6 +154,36 @@ impl Client {
             self.lengths.insert(to.clone(), length);
         }
         to
+    }
+
+    fn change_mode(&mut self, node: &Node, common: &mut Common, (directory, name): (usize, &str)) {
+        let path = format!("l{directory}/{name}");
+        let Some((ring, delegation, path)) = self.delegated(node, &path) else { return };
+        let mode = 0o600 | self.last_entry & 0o77;
+        let changes = Changes { which: SET_MODE, mode, ..Changes::default() };
+        let given = (&node.region().name_tables, delegation);
+        if ring.submit_changes(given, Changed::Name(path), &changes, |_, _| false).is_some() {
+            common.submitted += 1;
+            self.modes.insert(name.to_owned(), mode);
+            show(node, ring);
+        }
+    }
+
+    /// Some are looked at by their name, while they wait.
+    fn look_at_waiting(&self, node: &Node, (directory, name): (usize, &str)) {
+        let path = format!("l{directory}/{name}");
+        let look = self.last_entry % 3 != 1;
+        let Some((ring, delegation, path)) = self.delegated(node, &path).filter(|_| look) else {
+            return;
+        };
+        let region = node.region();
+        let file_of =
+            |open: OpenRef| Some(FileId(region.opens[open.index as usize].id.load(Relaxed)));
+        let (given, how) = ((&region.name_tables, delegation), (file_of, |_, _: &[u8]| true));
+        let told = ring.look_at_name(given, path, |_| Some(Timestamp::default()), how);
+        if let (Some((.., told)), Some(mode)) = (told, self.modes.get(name)) {
+            assert_eq!(told.mode, *mode, "what waits has the mode that was set");
+        }
     }
 
     /// The first name of an entry that has a second one goes; false when that one goes on as an

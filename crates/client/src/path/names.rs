@@ -1,7 +1,5 @@
 //! Operations on names and attributes: one request each, or none for stat and most listings.
 
-use core::sync::atomic::Ordering::Relaxed;
-
 use mayfly_records::{Linked, Unsure};
 use mayfly_sys::{
     file::{O_TRUNC, O_WRONLY},
@@ -9,11 +7,10 @@ use mayfly_sys::{
 };
 use mayfly_transport::Transport;
 use mayfly_transport_shm::tally::{Kind, Way};
-use mayfly_types::{Attr, Errno, FileId, FileKind, OpenRef};
+use mayfly_types::{Attr, Errno, FileId, FileKind, OpenRef, limits::NAME_BYTES_MAX};
 use mayfly_wire::{
-    FsUse, GetXattr, Link, List, ListXattr, MakeDirectory, MakeSpecial, Open, Opened, PathOf,
-    Reach, ReadLink, RemoveXattr, Rename, SET_SIZE, SetAttr, SetXattr, Stat, StatFs, Symlink, Sync,
-    Target, Unlink, Walk,
+    FsUse, Link, List, MakeDirectory, MakeSpecial, Open, Opened, PathOf, Reach, ReadLink, Rename,
+    SET_SIZE, SetAttr, Stat, StatFs, Symlink, Sync, Target, Unlink, Walk,
 };
 
 use super::records::{is_submitted, look_apart};
@@ -33,6 +30,9 @@ pub struct NewOwner {
     /// Group.
     pub gid: u32,
 }
+
+/// So often a path is looked for in the records that others change meanwhile.
+const PATH_TRIES: u32 = 4;
 
 /// A link whose target is longer than that is asked for, bytes.
 const LINK_BYTES: usize = 1024;
@@ -68,6 +68,11 @@ impl<T: Transport, D: Descriptors> Client<T, D> {
                 && self.is_absent(walk, Kind::Stat)
             {
                 return Err(Stop::Failed(Errno::ENOENT));
+            }
+            if let Target::Path(walk) = &target
+                && let Some(attr) = self.look_at_name(walk)
+            {
+                return Ok(attr);
             }
             return self
                 .asked_about(Kind::Stat, &target, || self.walk(&Stat { target }, escape, Ok));
@@ -346,79 +351,6 @@ impl<T: Transport, D: Descriptors> Client<T, D> {
         done
     }
 
-    /// Sets an extended attribute; `flags` are `mayfly_wire::XATTR_*`.
-    ///
-    /// # Errors
-    /// As setxattr; [`Stop::Escaped`].
-    pub fn set_xattr(
-        &self,
-        target: Target<'_>,
-        (name, value): (&[u8], &[u8]),
-        flags: u32,
-        escape: &mut PathText,
-    ) -> Result<(), Stop> {
-        let request = SetXattr { target, name, value, flags };
-        self.asked_about(Kind::Change, &target, || self.walk(&request, escape, Ok))?;
-        self.tell_attributes_of(target);
-        Ok(())
-    }
-
-    /// Hands the value of an extended attribute to `take`.
-    ///
-    /// # Errors
-    /// As getxattr; [`Stop::Escaped`]; those of `take`.
-    pub fn get_xattr<R>(
-        &self,
-        target: Target<'_>,
-        name: &[u8],
-        escape: &mut PathText,
-        take: impl FnOnce(&[u8]) -> Result<R, Errno>,
-    ) -> Result<R, Stop> {
-        self.walk(&GetXattr { target, name }, escape, |text| take(text.bytes))
-    }
-
-    /// Whether directories of the instance show directories outside.
-    #[must_use]
-    pub fn has_origins(&self) -> bool {
-        self.node.head.tier.origins.load(Relaxed) != 0
-    }
-
-    /// Hands the names of the extended attributes, each with a zero behind it, to `take`.
-    ///
-    /// # Errors
-    /// As listxattr; [`Stop::Escaped`]; those of `take`.
-    pub fn list_xattrs<R>(
-        &self,
-        target: Target<'_>,
-        escape: &mut PathText,
-        take: impl FnOnce(&[u8]) -> Result<R, Errno>,
-    ) -> Result<R, Stop> {
-        // What has an origin has those that it has outside, of which no record tells.
-        let head = self.node.head;
-        let inside = !self.has_origins()
-            || matches!(&target, Target::Path(walk) if self.records.is_inside(head, walk));
-        match self.look(&target).filter(|_| inside) {
-            Some(found) => found.and_then(|_| take(&[])).map_err(Stop::Failed),
-            None => self.walk(&ListXattr { target }, escape, |text| take(text.bytes)),
-        }
-    }
-
-    /// Removes an extended attribute.
-    ///
-    /// # Errors
-    /// As removexattr; [`Stop::Escaped`].
-    pub fn remove_xattr(
-        &self,
-        target: Target<'_>,
-        name: &[u8],
-        escape: &mut PathText,
-    ) -> Result<(), Stop> {
-        let request = RemoveXattr { target, name };
-        self.asked_about(Kind::Change, &target, || self.walk(&request, escape, Ok))?;
-        self.tell_attributes_of(target);
-        Ok(())
-    }
-
     /// Hands packed entries of an open directory to `take`, from `cookie` on; none at the end.
     ///
     /// # Errors
@@ -460,7 +392,23 @@ impl<T: Transport, D: Descriptors> Client<T, D> {
         file: FileId,
         take: impl FnOnce(&[u8]) -> Result<R, Errno>,
     ) -> Result<R, Errno> {
-        self.ask(&PathOf { file }, |text| take(text.bytes))
+        let mut room = [0; NAME_BYTES_MAX];
+        match self.path_in_records(file, &mut room) {
+            Some(NAME_BYTES_MAX) => take(b"/"),
+            Some(start) => take(room.get(start..).unwrap_or_default()),
+            None => self.ask(&PathOf { file }, |text| take(text.bytes)),
+        }
+    }
+
+    /// Where the path of a directory begins in `room`, if the records tell it. Directories move by
+    /// requests alone, and all of those are in the records.
+    fn path_in_records(&self, file: FileId, room: &mut [u8; NAME_BYTES_MAX]) -> Option<usize> {
+        let head = self.node.head;
+        if is_submitted(head) && self.transport.removes_directories() {
+            return None;
+        }
+        // A commit may be under way, which is short.
+        (0..PATH_TRIES).find_map(|_| self.records.path_of(head, file, room))
     }
 
     /// Capacity and use.

@@ -11,12 +11,12 @@ use mayfly_records::{
     Changed, Found, Linked, Origins, Question, Source, Unsure, apart, directory, is_still, list,
     look,
     page::{PAGE_BYTES, PLACES_AT},
-    read_link, version,
+    path_of, read_link, version,
     way::Way,
 };
 use mayfly_sys::{Errno, arch::cycles, followed::Followed, mapped::Shown};
 use mayfly_transport_shm::layout::{DAEMON_ASLEEP, DAEMON_AWAKE, NodeHead};
-use mayfly_types::{Attr, FileId, FileKind, Times};
+use mayfly_types::{Attr, FileId, FileKind, Times, limits::NAME_BYTES_MAX};
 use mayfly_wire::{WALK_FOLLOW, Walk, Wire, Writer, listing};
 
 use super::{ways::Ways, whole::Whole};
@@ -182,6 +182,16 @@ impl Records {
     /// Attributes of a directory, if they are certain.
     pub(super) fn directory(&self, head: &NodeHead, id: FileId) -> Option<Attr> {
         self.certain(head, |view| directory(view, id)).map(|attr| timed(attr, head))
+    }
+
+    /// The path of a directory, if it is certain: [`mayfly_records::path_of`].
+    pub(super) fn path_of(
+        &self,
+        head: &NodeHead,
+        directory: FileId,
+        to: &mut [u8; NAME_BYTES_MAX],
+    ) -> Option<usize> {
+        self.committed(head, |view| path_of(view, directory, to))
     }
 
     /// Whether a path certainly names something that has no origin.

@@ -4,13 +4,14 @@ use core::sync::atomic::Ordering::{Acquire, Relaxed};
 
 use mayfly_records::{Bytes, Found, Question, Reached, directory, look, reach};
 use mayfly_sys::{file, text::PathText};
-use mayfly_transport::Transport;
+use mayfly_transport::{Looked, Transport};
 use mayfly_transport_shm::{
     layout::{FILE_BY_REQUEST, FILE_OBJECT, FILE_STRIPED, OPEN_PROMISED},
     tally::{Kind, Way},
 };
 use mayfly_types::{
     Attr, FIRST_OBJECT, FileId, FileKind, ObjectPath, OpenRef, Times, Timestamp, inline_blocks,
+    limits::NAME_BYTES_MAX,
 };
 use mayfly_wire::{
     Link, Rename, SET_ATIME, SET_ATIME_NOW, SET_MTIME, SET_MTIME_NOW, SET_SIZE, SetAttr, Target,
@@ -43,6 +44,7 @@ impl<T: Transport, D: Descriptors> Client<T, D> {
         let began = self.begin(0);
         if let Target::Open(open) = target
             && which == SET_MTIME
+            && !self.is_leased(open)
             && self.set_object_time(open, to)
         {
             self.end_about(began, (Kind::Change, Way::Itself), &target, false);
@@ -53,15 +55,30 @@ impl<T: Transport, D: Descriptors> Client<T, D> {
             Target::Path(_) | Target::Directory(_) => None,
         };
         let set = SetAttr { target, which, mode, uid, gid, size_bytes, atime, mtime };
-        let submitted = self.transport.submit_changes(
-            &set,
-            &mut |directory, path| self.is_alone_in_records((directory, path), of, which),
-            &mut |promised| self.time_promised_object(promised, to),
-        );
+        let is_certain =
+            &mut |directory, path: &[u8]| self.is_alone_in_records((directory, path), of, which);
+        let time_object = &mut |promised| self.time_promised_object(promised, to);
+        let submitted = self.transport.submit_changes(&set, is_certain, time_object)
+            || of.is_some() && self.submit_by_name(&set, is_certain);
         if submitted {
             self.end_about(began, (Kind::Change, Way::Unawaited), &target, false);
         }
         submitted
+    }
+
+    /// The same by the name with which a description was opened, if that is its file's still, as
+    /// `is_certain` says.
+    fn submit_by_name(
+        &self,
+        set: &SetAttr<'_>,
+        is_certain: &mut dyn FnMut(FileId, &[u8]) -> bool,
+    ) -> bool {
+        let Target::Open(open) = set.target else { return false };
+        let mut room = [0; NAME_BYTES_MAX];
+        let Some((start, bytes)) = self.opened_name(open, &mut room) else { return false };
+        let path = room.get(..bytes).unwrap_or_default();
+        let walk = Walk { start: FileId(start), flags: 0, path };
+        self.transport.submit_changes_known(set, &walk, is_certain)
     }
 
     /// Moves a name without waiting for it, where that cannot fail: of something that is certainly
@@ -104,6 +121,17 @@ impl<T: Transport, D: Descriptors> Client<T, D> {
     #[must_use]
     pub fn is_nothing_to_open(&self, walk: &Walk<'_>) -> bool {
         self.is_absent(walk, Kind::Open)
+    }
+
+    /// Whether nothing can be made of that name, since the directory is not there, as far as
+    /// [`Client::is_absent`] knows.
+    #[must_use]
+    pub fn is_nowhere(&self, walk: &Walk<'_>) -> bool {
+        let slash = walk.path.iter().rposition(|byte| *byte == b'/');
+        // What ends with one has an error of its own.
+        let slash = slash.filter(|slash| slash + 1 < walk.path.len());
+        let Some(path) = slash.and_then(|slash| walk.path.get(..slash)) else { return false };
+        self.is_absent(&Walk { path, ..*walk }, Kind::Create)
     }
 
     /// Whether nothing has the name, as far as this process knows by what is delegated to it: the
@@ -153,27 +181,28 @@ impl<T: Transport, D: Descriptors> Client<T, D> {
             self.end_open(began, (Kind::Stat, Way::Itself), promised.reference, false);
             return Some(attr);
         }
-        let (mode, uid, gid, bytes) =
+        let told =
             self.transport.look_at_submitted(promised.reference, now, &mut |directory, path| {
                 self.gives_no_group((directory, path))
             })?;
         // The same promise as before the look: nobody has executed it.
         self.end_open(began, (Kind::Stat, Way::Itself), promised.reference, false);
-        let size_bytes = bytes as u64;
-        Some(Attr {
-            id,
-            kind: FileKind::Regular,
-            mode,
-            links: 1,
-            uid,
-            gid,
-            size_bytes,
-            blocks: inline_blocks(size_bytes),
-            atime: now,
-            mtime: now,
-            ctime: now,
-            btime: now,
-        })
+        Some(of_new_file(id, now, told))
+    }
+
+    /// The same of a file that waits under a name, open or not.
+    pub(super) fn look_at_name(&self, walk: &Walk<'_>) -> Option<Attr> {
+        if !is_submitted(self.node.head) {
+            return None;
+        }
+        let began = self.begin(0);
+        let (id, now, told) = self.transport.look_at_name(
+            walk,
+            &mut Self::time_of_look,
+            &mut |directory, path| self.gives_no_group((directory, path)),
+        )?;
+        self.end_at(began, (Kind::Stat, Way::Itself), walk, false);
+        Some(of_new_file(id, now, told))
     }
 
     /// Whether a directory, which the records have, leaves the group of files in it to who makes
@@ -263,4 +292,12 @@ impl<T: Transport, D: Descriptors> Client<T, D> {
         file::set_modified(object.descriptor, seconds, nanoseconds).is_ok()
             && !self.revoked(open, &object)
     }
+}
+
+/// Attributes of a file in its record that was made, or looked at, `now`.
+fn of_new_file(id: FileId, now: Timestamp, (mode, uid, gid, bytes): Looked) -> Attr {
+    let (size_bytes, blocks) = (bytes as u64, inline_blocks(bytes as u64));
+    let (kind, links) = (FileKind::Regular, 1);
+    let (atime, mtime, ctime, btime) = (now, now, now, now);
+    Attr { id, kind, mode, links, uid, gid, size_bytes, blocks, atime, mtime, ctime, btime }
 }

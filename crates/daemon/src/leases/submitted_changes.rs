@@ -83,6 +83,19 @@ impl Shard {
         Ok(Place { directory, name, cookie, last: Last::Name, slash: false, found })
     }
 
+    /// Changes attributes of a file with whose content they were submitted: what was written may be
+    /// the later one.
+    pub(super) fn apply_with_content(
+        &self,
+        inode: &mut Inode,
+        changes: &Changes,
+        present: Present,
+    ) {
+        let written = inode.ctime;
+        self.apply_submitted(inode, changes, present);
+        inode.ctime = inode.ctime.max(written);
+    }
+
     /// Changes attributes of a file as they were submitted.
     pub(super) fn apply_submitted(&self, inode: &mut Inode, changes: &Changes, present: Present) {
         let Changes { which, mode, uid, gid, atime, mtime, moment } = *changes;

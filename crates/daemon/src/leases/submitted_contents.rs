@@ -98,7 +98,7 @@ impl Shard {
         let now = self.changed_by(new, content.len(), present);
         self.changed(inode, now);
         if new.which != 0 {
-            self.apply_submitted(inode, &new.record.read_changes(new.which), present);
+            self.apply_with_content(inode, &new.record.read_changes(new.which), present);
         }
         let saved = self.save_bytes(inode, birth, &content);
         self.leases.delegations.content = content;

@@ -130,7 +130,7 @@ impl Shard {
         let told = if filled.is_some() { SET_MTIME | SET_MTIME_NOW } else { 0 };
         let which = new.which & !told;
         if which != 0 && !is_planted(Planted::SubmittedChangeLost) {
-            self.apply_submitted(&mut inode, &new.record.read_changes(which), present);
+            self.apply_with_content(&mut inode, &new.record.read_changes(which), present);
         }
         match filled {
             Some(_) => self.add_fused(&place, parent, &inode)?,

@@ -13,10 +13,10 @@ use mayfly_transport_shm::{
     layout::{NodeRegion, OPEN_FREE, OPEN_PROMISED},
     submission_ring::{
         Changed, Changes, Create, Files, Move, MoveKind, RINGS, Removal, Submission,
-        SubmissionRing, name_table::NameTables, ring_of,
+        SubmissionRing, Submitting, name_table::NameTables, ring_of,
     },
 };
-use mayfly_types::{FIRST_OBJECT, FileId, ObjectPath, OpenRef, SessionId};
+use mayfly_types::{FIRST_OBJECT, FileId, ObjectPath, OpenRef, SessionId, Timestamp};
 use mayfly_wire::{Close, MakeDirectory, Open, OpenReply, SET_MTIME};
 
 use super::{Answer, Node, O_CREAT, O_RDWR, PID, SESSION, config, records, walk};
@@ -301,6 +301,25 @@ fn submit_changes_as(
         region.head.submitted.fetch_or(1 << ring_of(session.0), SeqCst);
     }
     submitted
+}
+
+/// Looks at a file that waits, by its name: which one it is, its times, and the rest.
+pub fn look_at_name_as(
+    node: &Node,
+    session: SessionId,
+    path: &str,
+    now: Timestamp,
+) -> Option<(FileId, Timestamp, Submitting)> {
+    let start = walk(path, 0).start.0;
+    let (given, name) = ring_at(node, session).delegation_for(session.0, start, path.as_bytes())?;
+    let file_of = |open: OpenRef| {
+        let entry = &node.region.opens[open.index as usize];
+        let is_it = entry.generation.load(SeqCst) == open.generation
+            && entry.state.load(SeqCst) == OPEN_PROMISED;
+        is_it.then(|| FileId(entry.id.load(SeqCst)))
+    };
+    let given = (&node.region.name_tables, given);
+    ring_at(node, session).look_at_name(given, name, |_| Some(now), (file_of, |_, _: &[u8]| true))
 }
 
 /// Where the object lies that a process makes for the file of a promised description.

@@ -321,10 +321,13 @@ fn change(target: Target<'_>, to: &Attributes, escape: &mut PathText) -> Result<
     session.set_attributes(target, to, escape).map(|_| 0)
 }
 
-/// Changes attributes of a file whose description is promised; `None` when that has to be made.
-fn change_promised(descriptor: usize, to: &Attributes) -> Option<Outcome> {
-    let (session, open) = session::promised(descriptor as i32)?;
-    session.submit_attributes(Target::Open(open.reference), to).then_some(Outcome::Done(0))
+/// Changes attributes of a file whose description is promised, or leased; `None` when that has to
+/// be made.
+fn change_unmade(descriptor: usize, to: &Attributes) -> Option<Outcome> {
+    let (session, reference) = session::reference(descriptor as i32)?;
+    let may = session.promised(reference).is_some()
+        || leased::is_read_so(descriptor) && !leased::is_path(descriptor);
+    (may && session.submit_attributes(Target::Open(reference), to)).then_some(Outcome::Done(0))
 }
 
 /// chmod, fchmod, fchmodat, fchmodat2.
@@ -347,7 +350,7 @@ pub(super) unsafe fn chmod(call: &Call) -> Outcome {
         change(target, &to, escape)
     };
     if call.number == number::FCHMOD
-        && let Some(done) = change_promised(argument(call, 0), &to)
+        && let Some(done) = change_unmade(argument(call, 0), &to)
     {
         return done;
     }
@@ -375,7 +378,7 @@ pub(super) unsafe fn chown(call: &Call) -> Outcome {
     let to = Attributes { which, uid, gid, ..Default::default() };
     let mut work = |target: Target<'_>, escape: &mut PathText| change(target, &to, escape);
     if call.number == number::FCHOWN
-        && let Some(done) = change_promised(argument(call, 0), &to)
+        && let Some(done) = change_unmade(argument(call, 0), &to)
     {
         return done;
     }
@@ -463,7 +466,7 @@ pub(super) unsafe fn set_times(call: &Call) -> Outcome {
         // SAFETY: passed on to the caller.
         let to = unsafe { times_of(call) };
         if let Ok(to) = to
-            && let Some(done) = change_promised(argument(call, 0), &to)
+            && let Some(done) = change_unmade(argument(call, 0), &to)
         {
             return done;
         }

@@ -248,6 +248,9 @@ fn open_walk(walk: Walk<'_>, flags: u32, mode: u32, escape: &mut PathText) -> Re
     {
         return Err(Stop::Failed(Errno::EEXIST));
     }
+    if flags & (O_CREAT | O_TMPFILE) == O_CREAT && session.is_nowhere(&walk) {
+        return Err(Stop::Failed(Errno::ENOENT));
+    }
     // The bit for exec belongs to the descriptor, not to the description.
     let opened = session.open(walk, flags & !O_CLOEXEC, NewOwner { mode, uid, gid }, escape)?;
     let open = session.open_file(opened.open)?;

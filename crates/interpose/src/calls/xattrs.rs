@@ -3,7 +3,10 @@
 //! What a call's arguments must be like by themselves is checked here, in the kernel's order; which
 //! names and files there are attributes for, the daemon knows.
 
-use mayfly_client::Stop;
+use mayfly_client::{
+    Stop,
+    xattrs::{is_recorded, is_refused},
+};
 use mayfly_sys::{
     Errno,
     file::{AT_EMPTY_PATH, AT_SYMLINK_NOFOLLOW},
@@ -22,9 +25,6 @@ use crate::{Call, Outcome, descriptors::leased, process::session};
 
 /// The longest value that the kernel hands to any file system (XATTR_SIZE_MAX).
 const VALUE_BYTES_MAX: usize = 65_536;
-
-/// What the names of attributes begin with that a file can have.
-const USER: &[u8] = b"user.";
 
 /// What is to be done.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -130,20 +130,44 @@ unsafe fn without_asking(call: &Call, deed: Deed, form: Form) -> Option<Outcome>
         // SAFETY: passed on to the caller.
         return unsafe { of_promised(call, deed) };
     }
-    match (deed, form) {
-        // The records do not tell of files that have some.
-        (Deed::List, Form::Descriptor) => {
-            leased::has_attributes(descriptor).then_some(Outcome::Done(0))
-        }
-        (Deed::Get, Form::Descriptor) if leased::is_unwritten(descriptor) => {
-            // SAFETY: passed on to the caller.
-            unsafe {
+    if form != Form::Descriptor || !leased::is_read_so(descriptor) {
+        return None;
+    }
+    // The records do not tell of files that have some.
+    if deed == Deed::List {
+        return leased::has_attributes(descriptor).then_some(Outcome::Done(0));
+    }
+    // SAFETY: passed on to the caller.
+    unsafe {
+        let name = plain_name(call, deed)?;
+        let told = match deed {
+            Deed::Get if name == WRITERS_XATTR.as_bytes() => {
                 let arguments = arguments_of(call, deed, form).ok()?;
-                let is_asked = name_of(arguments) == Ok(WRITERS_XATTR.as_bytes());
-                is_asked.then(|| done(give(arguments, b"0")))
+                return leased::is_unwritten(descriptor).then(|| done(give(arguments, b"0")));
             }
+            _ if is_refused(name) && !leased::is_path(descriptor) => Errno::EOPNOTSUPP,
+            Deed::Get if is_recorded(name) && leased::has_no_xattrs(descriptor) => Errno::ENODATA,
+            _ => return None,
+        };
+        Some(Outcome::Done(told.as_result()))
+    }
+}
+
+/// The name of a call about a descriptor that has nothing else wrong.
+///
+/// # Safety
+/// As [`crate::dispatch`].
+unsafe fn plain_name<'a>(call: &Call, deed: Deed) -> Option<&'a [u8]> {
+    // SAFETY: passed on to the caller.
+    unsafe {
+        let arguments = arguments_of(call, deed, Form::Descriptor).ok()?;
+        if deed == Deed::Set {
+            if arguments.flags & !(XATTR_CREATE | XATTR_REPLACE) != 0 {
+                return None;
+            }
+            value_of(arguments.value, arguments.size).ok()?;
         }
-        _ => None,
+        name_of(arguments).ok()
     }
 }
 
@@ -156,18 +180,13 @@ unsafe fn of_promised(call: &Call, deed: Deed) -> Option<Outcome> {
         return Some(Outcome::Done(0));
     }
     // SAFETY: passed on to the caller.
-    let name = unsafe {
-        let arguments = arguments_of(call, deed, Form::Descriptor).ok()?;
-        if deed == Deed::Set {
-            if arguments.flags & !(XATTR_CREATE | XATTR_REPLACE) != 0 {
-                return None;
-            }
-            value_of(arguments.value, arguments.size).ok()?;
-        }
-        name_of(arguments).ok()?
+    let name = unsafe { plain_name(call, deed) }?;
+    let told = match deed {
+        _ if is_refused(name) => Errno::EOPNOTSUPP,
+        Deed::Get | Deed::Remove if is_recorded(name) => Errno::ENODATA,
+        _ => return None,
     };
-    let is_users = name.starts_with(USER);
-    (!is_users).then(|| Outcome::Done(Errno::EOPNOTSUPP.as_result()))
+    Some(Outcome::Done(told.as_result()))
 }
 
 /// # Safety

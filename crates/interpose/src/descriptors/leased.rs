@@ -10,7 +10,7 @@
 use mayfly_client::OpenFile;
 use mayfly_sys::{
     Errno,
-    file::{AT_EMPTY_PATH, IoVec, O_CLOEXEC},
+    file::{AT_EMPTY_PATH, IoVec, O_CLOEXEC, O_PATH},
     number,
 };
 use mayfly_types::{Attr, FileId, OpenRef};
@@ -96,6 +96,20 @@ pub(crate) fn has_no_object(descriptor: usize) -> bool {
 pub(crate) fn has_attributes(descriptor: usize) -> bool {
     reference(descriptor)
         .is_some_and(|(session, reference)| session.stat_leased(reference).is_some())
+}
+
+/// Is it leased, and do the records tell that the file has no extended attributes?
+pub(crate) fn has_no_xattrs(descriptor: usize) -> bool {
+    reference(descriptor).is_some_and(|(session, reference)| {
+        !session.has_origins() && session.stat_leased(reference).is_some()
+    })
+}
+
+/// Does it stand for no more than a name, as far as it is leased?
+pub(crate) fn is_path(descriptor: usize) -> bool {
+    let flags =
+        reference(descriptor).and_then(|(session, reference)| session.leased_flags(reference));
+    flags.is_none_or(|flags| flags & O_PATH != 0)
 }
 
 /// Is it leased, and has nobody the file open for writing?

@@ -7,7 +7,7 @@ use core::ptr::NonNull;
 
 use mayfly_client::Client;
 use mayfly_sys::{Errno, memory};
-use mayfly_transport::{Answer, CopyContent, Patience, Pending, Transport};
+use mayfly_transport::{Answer, CopyContent, Looked, Patience, Pending, Transport};
 use mayfly_transport_shm::ShmTransport;
 use mayfly_types::{Attr, FileId, OpenRef, Timestamp};
 use mayfly_wire::{Link, MakeDirectory, Open, Operation, Rename, SetAttr, Symlink, Unlink, Walk};
@@ -128,6 +128,15 @@ impl Transport for Lanes {
         self.0.submit_changes(set, is_certain, time_object)
     }
 
+    fn submit_changes_known(
+        &self,
+        set: &SetAttr<'_>,
+        walk: &Walk<'_>,
+        is_certain: &mut dyn FnMut(FileId, &[u8]) -> bool,
+    ) -> bool {
+        self.0.submit_changes_known(set, walk, is_certain)
+    }
+
     fn submit_rename(
         &self,
         rename: &Rename<'_>,
@@ -149,8 +158,17 @@ impl Transport for Lanes {
         open: OpenRef,
         now: Timestamp,
         gives_group: &mut dyn FnMut(FileId, &[u8]) -> bool,
-    ) -> Option<(u32, u32, u32, usize)> {
+    ) -> Option<Looked> {
         self.0.look_at_submitted(open, now, gives_group)
+    }
+
+    fn look_at_name(
+        &self,
+        walk: &Walk<'_>,
+        now: &mut dyn FnMut() -> Timestamp,
+        gives_group: &mut dyn FnMut(FileId, &[u8]) -> bool,
+    ) -> Option<(FileId, Timestamp, Looked)> {
+        self.0.look_at_name(walk, now, gives_group)
     }
 
     fn submits_additions_alone(&self) -> bool {
@@ -167,6 +185,10 @@ impl Transport for Lanes {
 
     fn waits(&self, directory: FileId, path: Option<&[u8]>) -> bool {
         self.0.waits(directory, path)
+    }
+
+    fn removes_directories(&self) -> bool {
+        self.0.removes_directories()
     }
 
     fn withdraw(&self, open: OpenRef) -> bool {

@@ -2,9 +2,9 @@
 
 use mayfly_meta::{
     Store, key,
-    record::{Content, Dentry, DirectoryNode},
+    record::{Content, Dentry, DirectoryNode, Inode},
 };
-use mayfly_records::{Changed, Question, Unsure, apart, version};
+use mayfly_records::{Changed, Question, Unsure, apart, path_of, version};
 use mayfly_types::{FileId, FileKind, limits::NAME_BYTES_MAX};
 
 use super::{listing::inode, open, read};
@@ -67,6 +67,31 @@ fn each_directory_above_a_name_is_asked_about_with_the_path_from_there() {
     let waits = asked(&place, named(inside, "f"), Some(FileId(3)));
     assert_eq!(waits, (Err(Unsure), all[..2].to_vec()));
     assert_eq!(asked(&place, named(ROOT, "f"), None), (Ok(()), vec![path(ROOT.0, "f")]));
+}
+
+#[test]
+fn the_records_tell_the_path_of_a_directory_that_is_there() {
+    let told = |place: &tempfile::TempDir, directory| {
+        let mut room = [0; NAME_BYTES_MAX];
+        let start = path_of(&read(place.path()), directory, &mut room)?;
+        Ok::<_, Unsure>(String::from_utf8(room[start..].to_vec()).unwrap())
+    };
+    let (place, inside) = records(&["a", "bc", "def"]);
+    assert_eq!(told(&place, inside), Ok("/a/bc/def".to_owned()));
+    assert_eq!(told(&place, FileId(2)), Ok("/a".to_owned()));
+    assert_eq!(told(&place, FileId(9)), Err(Unsure));
+    let long = "l".repeat(NAME_BYTES_MAX - 3);
+    for (names, fits) in [(["a", &long[1..]], true), (["ab", &long], false)] {
+        let (place, inside) = records(&names);
+        assert_eq!(told(&place, inside).is_ok(), fits);
+    }
+    // Its last name is gone.
+    let mut store = open(place.path());
+    let gone = Inode { links: 0, ..inode(4, 0, Content::Directory(DirectoryNode::default())) };
+    store.put(&key::numbered(key::INODE, inside), &gone.encode_own()).unwrap();
+    store.commit().unwrap();
+    drop(store);
+    assert_eq!(told(&place, inside), Err(Unsure));
 }
 
 #[test]

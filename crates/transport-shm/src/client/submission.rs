@@ -10,7 +10,7 @@ use mayfly_sys::file::{
     O_RDWR, O_TRUNC, O_WRONLY,
 };
 use mayfly_sys::scratch::Scratch;
-use mayfly_transport::CopyContent;
+use mayfly_transport::{CopyContent, Looked};
 use mayfly_types::{Attr, Errno, FileId, OpenRef, Timestamp};
 use mayfly_wire::{Link, MakeDirectory, Open, Rename, SetAttr, Symlink, Target, Unlink, Walk};
 
@@ -53,10 +53,7 @@ impl Files for There<'_, '_> {
     }
 
     fn promised(&self, open: OpenRef) -> Option<FileId> {
-        let entry = self.transport.node.opens.get(open.index as usize)?;
-        let is_it = entry.state.load(Acquire) == OPEN_PROMISED
-            && entry.generation.load(Acquire) == open.generation;
-        is_it.then(|| FileId(entry.id.load(Relaxed)))
+        self.transport.promised_file(open)
     }
 }
 
@@ -79,6 +76,9 @@ fn show(word: &AtomicU64, bit: u64) {
         word.fetch_or(bit, SeqCst);
     }
 }
+
+/// What a tick of the kernel's clock takes at most, where times of files are told by that.
+const FRESH_NS: u128 = 4_000_000;
 
 /// So often something is submitted that was not since the delegation got another number meanwhile.
 const SUBMIT_TRIES: u32 = 2;
@@ -225,6 +225,7 @@ impl ShmTransport {
     pub(super) fn submit_changes_in_ring(
         &self,
         set: &SetAttr<'_>,
+        known: Option<&Walk<'_>>,
         is_certain: &mut dyn FnMut(FileId, &[u8]) -> bool,
         time_object: &mut dyn FnMut(OpenRef) -> bool,
     ) -> bool {
@@ -243,6 +244,10 @@ impl ShmTransport {
             )
         };
         let submitted = match set.target {
+            Target::Open(_) if let Some(walk) = known => self
+                .submit_record(walk, |submissions, delegation, path| {
+                    step(submissions, delegation, Changed::Known(path))
+                }),
             Target::Path(walk) => self.submit_record(&walk, |submissions, delegation, path| {
                 step(submissions, delegation, Changed::Name(path))
             }),
@@ -443,18 +448,62 @@ impl ShmTransport {
         })
     }
 
+    pub(super) fn removes_directories_in_rings(&self) -> bool {
+        members(self.node.head.submitted.load(SeqCst))
+            .any(|ring| self.node.submission_rings[ring].removes_directories())
+    }
+
     pub(super) fn look_in_ring(
         &self,
         open: OpenRef,
         now: Timestamp,
         gives_group: &mut dyn FnMut(FileId, &[u8]) -> bool,
-    ) -> Option<(u32, u32, u32, usize)> {
+    ) -> Option<Looked> {
         let (_, submissions) = self.ring();
         if self.node.is_lost() || submissions.session.load(Relaxed) != self.id {
             return None;
         }
         let look = || submissions.look(open, now, |at, path: &[u8]| gives_group(at, path));
         self.alone(look).map(|Submitting { mode, uid, gid, bytes }| (mode, uid, gid, bytes))
+    }
+
+    pub(super) fn look_at_name_in_ring(
+        &self,
+        walk: &Walk<'_>,
+        now: &mut dyn FnMut() -> Timestamp,
+        gives_group: &mut dyn FnMut(FileId, &[u8]) -> bool,
+    ) -> Option<(FileId, Timestamp, Looked)> {
+        let (_, submissions) = self.ring();
+        if self.node.is_lost() || submissions.delegation.load(Relaxed) == 0 {
+            return None;
+        }
+        let (delegation, path) = submissions.delegation_for(self.id, walk.start.0, walk.path)?;
+        if !submissions.is_believed(|| self.moments.now().cycles) {
+            return None;
+        }
+        let file_of = |open| self.promised_file(open);
+        let gives_group = |at, path: &[u8]| gives_group(at, path);
+        let given = (&self.node.name_tables, delegation);
+        let now = |since| self.is_fresh(since).then(now);
+        let look = || submissions.look_at_name(given, path, now, (file_of, gives_group));
+        let (file, now, Submitting { mode, uid, gid, bytes }) = self.alone(look)?;
+        Some((file, now, (mode, uid, gid, bytes)))
+    }
+
+    /// Whether it is so short a time since the processor's counter said that, that the kernel's own
+    /// clock might not have told the two apart.
+    fn is_fresh(&self, since: u64) -> bool {
+        let rate = u128::from(self.node.head.cycles_ns.load(Relaxed));
+        let cycles = self.moments.now().cycles.saturating_sub(since);
+        rate != 0 && (u128::from(cycles) * rate) >> 32 < FRESH_NS
+    }
+
+    /// The file that is promised with a description.
+    fn promised_file(&self, open: OpenRef) -> Option<FileId> {
+        let entry = self.node.opens.get(open.index as usize)?;
+        let is_it = entry.state.load(Acquire) == OPEN_PROMISED
+            && entry.generation.load(Acquire) == open.generation;
+        is_it.then(|| FileId(entry.id.load(Relaxed)))
     }
 
     pub(super) fn add_in_ring(

@@ -61,6 +61,8 @@ pub struct Changes {
 pub enum Changed<'a> {
     /// The one of this name, from the directory that is delegated.
     Name(&'a [u8]),
+    /// The same, if nothing waits about that name.
+    Known(&'a [u8]),
     /// The one that this description is of, which this process has made without asking.
     Open(OpenRef),
 }
@@ -114,6 +116,24 @@ impl Attributes {
             self.mtime_seconds.store(seconds(SET_MTIME_NOW, mtime), Relaxed);
         }
         self.cycles.store(moment.cycles, Relaxed);
+    }
+
+    /// They were not changed later than the record says of the file itself.
+    pub(super) fn forget_time(&self) {
+        self.cycles.store(0, Relaxed);
+    }
+
+    /// Permission bits, owner and group, which were others `before`.
+    pub(super) fn owner_after(&self, which: u32, before: (u32, u32, u32)) -> (u32, u32, u32) {
+        let changed = |set: u32, to: &AtomicU32, before: u32| {
+            if which & set == 0 { before } else { to.load(Relaxed) }
+        };
+        let (mode, uid, gid) = before;
+        (
+            changed(SET_MODE, &self.mode, mode) & 0o7777,
+            changed(SET_UID, &self.uid, uid),
+            changed(SET_GID, &self.gid, gid),
+        )
     }
 
     #[cfg(feature = "server")]
@@ -214,7 +234,7 @@ impl SubmissionRing {
         }
         let mut room = [[0; 8]; PATH_WORDS];
         let (path, open) = match changed {
-            Changed::Name(path) => (path, None),
+            Changed::Name(path) | Changed::Known(path) => (path, None),
             Changed::Open(open) => {
                 let place = self.made_lately(open)?;
                 // Whatever the file is called by now.
@@ -225,7 +245,9 @@ impl SubmissionRing {
             }
         };
         let (names, print, count) = (self.names(tables), Print::of(path), self.count());
+        let joins = !matches!(changed, Changed::Known(_));
         if let Some(Seen::Claimed(place)) = names.seen(print)
+            && joins
             && self.is_file_of_own(print, place, open, count)
             && self.records[place].add_changes(changes, time_object)
         {
@@ -233,6 +255,7 @@ impl SubmissionRing {
         }
         let started = Cell::new(false);
         let may = |before: Seen| match before {
+            Seen::Claimed(_) if !joins => false,
             Seen::Claimed(place) => {
                 started.set(State(self.records[place].state.load(Relaxed)).is_started());
                 let may = !started.get() || changes.which & (ATIME | MTIME) == 0;

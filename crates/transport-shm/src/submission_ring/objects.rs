@@ -41,9 +41,9 @@ impl SubmissionRing {
         let flags = record.flags.load(Relaxed);
         let may_write = matches!(flags & O_ACCMODE, O_WRONLY | O_RDWR) && flags & O_APPEND == 0;
         let room = self.object_bytes.load(Relaxed);
-        let (content_bytes, is_plain) = (state.content(), state.changes() == 0);
+        let content_bytes = state.content();
         let may = may_write
-            && is_plain
+            && self.may_be_written(place, state)
             && !state.is_started()
             && !state.replaces()
             && at == content_bytes as u64;
@@ -88,7 +88,7 @@ impl SubmissionRing {
     pub fn object_end(&self, open: OpenRef) -> Option<u64> {
         let (place, state) = self.submitted_lately(open)?;
         let record = &self.records[place];
-        let may = state.is_in_object() && state.changes() == 0 && !state.is_taken();
+        let may = state.is_in_object() && self.may_be_written(place, state) && !state.is_taken();
         let end = record.object_bytes.load(Acquire);
         may.then_some(u64::from(end))
     }

@@ -31,7 +31,8 @@ use mayfly_sys::file::O_TRUNC;
 use mayfly_types::{Attr, FileId, OpenRef, Timestamp, limits::INLINE_BYTES_MAX};
 
 use super::{
-    Addition, Create, RECORD_CLOSED, RECORD_SUBMITTED, RECORDS, Record, SubmissionRing,
+    Addition, Create, RECORD_CLOSED, RECORD_REMOVES_DIRECTORY, RECORD_SUBMITTED, RECORDS, Record,
+    SubmissionRing,
     name_table::{NameState, NameTables, Print, Seen},
     record::PATH_WORDS,
     state::State,
@@ -228,6 +229,13 @@ impl SubmissionRing {
     #[must_use]
     pub fn replaces(&self, file: FileId) -> bool {
         self.waiting_places().any(|place| self.records[place].is_replacement_of(file))
+    }
+
+    /// Whether a record waits, or may wait, by which a directory goes.
+    #[must_use]
+    pub fn removes_directories(&self) -> bool {
+        let kind = |place: usize| State(self.records[place].state.load(Acquire)).kind();
+        self.waiting_places().any(|place| kind(place) == RECORD_REMOVES_DIRECTORY)
     }
 
     /// The places of the records that wait, or may wait.

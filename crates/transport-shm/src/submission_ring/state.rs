@@ -1,6 +1,7 @@
 //! The word that says how a record stands.
 
 use mayfly_types::limits::INLINE_BYTES_MAX;
+use mayfly_wire::{SET_ATIME, SET_ATIME_NOW, SET_MTIME, SET_MTIME_NOW};
 
 /// The bits of `RECORD_*`.
 const KIND: u32 = (1 << 5) - 1;
@@ -24,6 +25,9 @@ const TAKEN: u32 = 1 << 31;
 
 const _: () = assert!(INLINE_BYTES_MAX < 1 << (CHANGES_SHIFT - CONTENT_SHIFT));
 
+/// Attributes that a write changes, too.
+const TIMES: u32 = SET_ATIME | SET_ATIME_NOW | SET_MTIME | SET_MTIME_NOW;
+
 /// How a record stands.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct State(pub(super) u32);
@@ -46,6 +50,12 @@ impl State {
     /// Which attributes are changed after the file is made (`mayfly_wire::SET_*`).
     pub(super) fn changes(self) -> u32 {
         self.0 >> CHANGES_SHIFT & CHANGES
+    }
+
+    /// What is written after these changes is in the file with them as it is before: owner and
+    /// permission bits are no write's affair, but a time that was set would come too late.
+    pub(super) fn may_be_written(self) -> bool {
+        self.changes() & TIMES == 0
     }
 
     /// Nothing is added to the record any more.

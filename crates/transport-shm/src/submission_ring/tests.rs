@@ -332,10 +332,18 @@ fn a_name_is_absent_that_is_in_the_table_of_a_directory_that_is_there_and_not_ot
     let absent = |given, name: &str| {
         ring.submissions.is_there((&*ring.tables, given), name.as_bytes()) == Some(false)
     };
+    assert!(ring.make_directory(given, "over") && ring.remove_directory(given, "over"));
     for name in ["f", "none", "covered/f", "made/f"] {
         assert!(absent(given, name), "{name}");
     }
-    for name in ["asked", "covered", "new", "made", "asked/f", "none/f", "new/f"] {
+    // A directory on the way is not there.
+    for name in ["none/f", "none/none/f", "covered/none/f", "made/none/f", "over/f", "f/f"] {
+        assert!(absent(given, name), "{name}");
+    }
+    for name in ["asked", "covered", "new", "made", "asked/f", "asked/none/f", "new/f"] {
+        assert!(!absent(given, name), "{name}");
+    }
+    for name in ["covered//f", "covered/./f", "none/../f", "./none/f", "none//f", "/none/f"] {
         assert!(!absent(given, name), "{name}");
     }
     // Somebody else's claim.
@@ -384,17 +392,26 @@ fn any_process_finds_about_which_names_nothing_waits() {
         ("asked", NameState::AskDaemon),
         ("covered", NameState::Covered),
         ("covered/f", NameState::Plain),
+        ("covered/asked", NameState::AskDaemon),
+        ("asked/claimed", NameState::Plain),
     ] {
         ring.put(name, name_state);
     }
     let given = ring.delegation().expect("it was given");
     ring.create(given, "new").expect("a new name");
+    // Of a name that was claimed before its directory was to be asked about.
+    let (names, print) = (ring.tables.names(0), Print::of(b"asked/claimed"));
+    names.claim(print, RECORDS - 1, |_| true).expect("nobody has claimed it");
     assert!(ring.make_directory(given, "made") && ring.remove(given, "gone"));
     let alone = |name: &str| ring.submissions.leaves_alone(&ring.tables, name.as_bytes());
     for name in ["f", "none", "covered/f", "covered/none"] {
         assert!(alone(name), "{name}");
     }
-    for name in ["gone", "new", "made", "made/f", "asked", "asked/f", "covered", "none/f"] {
+    // In a directory whose names are not in the table nobody submits anything.
+    for name in ["asked/f", "asked/in/f", "covered/asked/f"] {
+        assert!(alone(name), "{name}");
+    }
+    for name in ["gone", "new", "made", "made/f", "asked", "covered", "none/f", "asked/claimed"] {
         assert!(!alone(name), "{name}");
     }
     ring.submissions.take_back();

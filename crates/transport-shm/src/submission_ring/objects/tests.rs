@@ -1,4 +1,5 @@
-use mayfly_wire::SET_MODE;
+use mayfly_types::FileId;
+use mayfly_wire::{SET_ATIME, SET_MODE, SET_UID};
 
 use super::super::{
     Changed, Changes, Made, RECORD_CLOSED, Submitted,
@@ -79,16 +80,22 @@ fn the_object_of_another_file_that_got_the_place_is_not_finished() {
 }
 
 #[test]
-fn what_is_written_behind_a_change_of_attributes_is_asked_for() {
+fn what_is_written_behind_a_change_of_times_is_asked_for_and_behind_others_it_is_not() {
     let (ring, open) = ring_with_file();
-    let new = ring.submissions.begin_object(open, (4, 9000)).expect("nobody has executed it");
-    assert!(ring.submissions.finish_object(new));
     let given = ring.delegation().expect("it was given");
-    let changes = Changes { which: SET_MODE, mode: 0o600, ..Changes::default() };
-    let changed = Changed::Open(open);
-    let submitted =
-        ring.submissions.submit_changes((&ring.tables, given), changed, &changes, |_, _| false);
-    assert!(submitted.is_some());
+    let change = |which| {
+        let changes = Changes { which, mode: 0o600, uid: 1, ..Changes::default() };
+        let time_object: &mut dyn FnMut(OpenRef) -> bool = &mut |_| true;
+        let how = (|_: FileId, _: &[u8]| false, time_object);
+        let (tables, changed) = (&*ring.tables, Changed::Open(open));
+        ring.submissions.submit_changes_with((tables, given), changed, &changes, how).is_some()
+    };
+    assert!(change(SET_MODE));
+    assert!(ring.submissions.addition(open).is_some());
+    let new = ring.submissions.begin_object(open, (4, 9000)).expect("nobody has executed it");
+    assert!(ring.submissions.finish_object(new) && change(SET_UID));
+    assert_eq!(ring.submissions.object_end(open), Some(u64::from(ROOM)));
+    assert!(change(SET_ATIME));
     assert_eq!(ring.submissions.object_end(open), None);
 }
 
