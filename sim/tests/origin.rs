@@ -75,6 +75,14 @@ fn what_is_here_in_part_is_flushed_however_little_space_there_is() {
     [1100133].into_iter().for_each(|seed| finds_nothing_wide(seed, ""));
 }
 
+/// Others removed a directory that had its seat at another node, and made another one. The seat was
+/// gone, and the daemon of its name died before that went, too: it led nowhere for good. What a
+/// keeper was at took longer than all flushes that were tried meanwhile.
+#[test]
+fn a_directory_that_is_there_again_gets_another_seat() {
+    [1502498, 1500916].into_iter().for_each(|seed| finds_nothing_wide(seed, ""));
+}
+
 /// What was fetched ahead took the place of the chunk that was about to be read.
 #[test]
 fn what_is_about_to_be_read_makes_no_room_for_what_comes_behind_it() {

@@ -188,6 +188,8 @@ pub enum Question {
     Seats(Seats),
     /// These directories are gone from their origin, and go with what is in them.
     Unseat(Vec<FileId>),
+    /// Which of these directories of an origin are there.
+    Seated(Vec<FileId>),
     /// Answered when all is done at the origin that was done here in the directory, and below it.
     Written(FileId),
     /// How far a part reaches. `round` tells repetitions in one run apart, and `parts`, of how many
@@ -299,6 +301,7 @@ impl Question {
             | Question::SeekPart { .. }
             | Question::Seats(_)
             | Question::Unseat(_)
+            | Question::Seated(_)
             | Question::Written(_)
             | Question::Numbers => false,
         }

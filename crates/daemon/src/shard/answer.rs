@@ -172,6 +172,7 @@ impl Shard {
             }
             Question::Seats(seats) => self.give_seats(seats),
             Question::Unseat(directories) => self.take_seats_back(directories),
+            Question::Seated(directories) => Ok(self.seats_there(directories)),
             Question::Written(directory) => {
                 self.names_are_written(*directory).map(|()| Answer::Done)
             }

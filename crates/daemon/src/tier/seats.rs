@@ -108,13 +108,18 @@ impl Shard {
             directories.map(|entry| (entry.name, entry)).collect();
         let mut questions = Vec::new();
         let mut gone: BTreeMap<ShardId, Vec<FileId>> = BTreeMap::new();
+        // An earlier daemon may have died between a directory's end at its seat and that of its
+        // name.
+        let is_first = !self.tier.directories.contains_key(&directory);
+        let mut known: BTreeMap<ShardId, Vec<FileId>> = BTreeMap::new();
         for (name, id, kind) in self.names_here(directory)? {
             let is_there = found.remove(name.as_slice()).is_some();
             if self.is_touched(number, directory, &name) {
                 continue;
             }
-            if kind == FileKind::Directory && !is_there && !self.is_home(id) {
-                gone.entry(self.place.slots.home(id)).or_default().push(id);
+            if kind == FileKind::Directory && !self.is_home(id) && (is_first || !is_there) {
+                let of = if is_there { &mut known } else { &mut gone };
+                of.entry(self.place.slots.home(id)).or_default().push(id);
             }
         }
         // One that is being removed, and is not here any more, is not found.
@@ -123,21 +128,39 @@ impl Shard {
             let some = directories.chunks(TIER_SEATS_AT_ONCE);
             questions.extend(some.map(|ids| (shard, Question::Unseat(ids.to_vec()))));
         }
+        for (shard, directories) in known {
+            let some = directories.chunks(TIER_SEATS_AT_ONCE);
+            questions.extend(some.map(|ids| (shard, Question::Seated(ids.to_vec()))));
+        }
+        let found = found.into_values().map(|entry| (entry.name, entry.attr)).collect();
+        questions.extend(self.questions_for_seats((directory, &root), found)?);
+        let Some(item) = self.tier.items.get_mut(&number).filter(|_| !questions.is_empty()) else {
+            return Ok(false);
+        };
+        item.found = Some(Found { missing: questions.len(), ..Found::default() });
+        for (shard, question) in questions {
+            self.ask(shard, question, Purpose::Seats(number));
+        }
+        Ok(true)
+    }
+
+    /// What is asked for directories that are found below one.
+    fn questions_for_seats(
+        &mut self,
+        (directory, root): (FileId, &Root),
+        found: Vec<(&[u8], Attr)>,
+    ) -> Outcome<Vec<(ShardId, Question)>> {
         let layout = self.load_own(directory)?.inode.layout;
         let mut new: BTreeMap<ShardId, Vec<NewSeat>> = BTreeMap::new();
-        for (name, TierEntry { attr, .. }) in found {
-            // One that is being made gets its seat from who makes it.
-            if self.is_touched(number, directory, name) {
-                continue;
-            }
-            let below = Root { path: joined(&root.path, name), ..root };
-            let Attr { mode, uid, gid, .. } = attr;
-            let directory = NewSeat { name: name.to_vec(), mode, uid, gid };
+        for (name, Attr { mode, uid, gid, .. }) in found {
+            let below = Root { path: joined(&root.path, name), ..*root };
             let seat = self.seat_of_path(&below);
             if seat != self.place.shard {
+                let directory = NewSeat { name: name.to_vec(), mode, uid, gid };
                 new.entry(seat).or_default().push(directory);
             }
         }
+        let mut questions = Vec::new();
         for (shard, directories) in new {
             for some in directories.chunks(TIER_SEATS_AT_ONCE) {
                 let Root { source, path } = root.clone();
@@ -146,10 +169,40 @@ impl Shard {
                 questions.push((shard, Question::Seats(seats)));
             }
         }
+        Ok(questions)
+    }
+
+    /// Asks for seats of directories that are outside and have lost theirs; false when there is
+    /// none.
+    fn ask_for_lost_seats(&mut self, number: u64) -> Outcome<bool> {
+        let Some(item) = self.tier.items.get(&number) else { return Ok(false) };
+        let (Work::Wanted(Wanted::Look(directory)), Some(Ending::Done { bytes, .. })) =
+            (&item.work, &item.told)
+        else {
+            return Ok(false);
+        };
+        let Some(found) = item.found.as_ref().filter(|found| !found.gone.is_empty()) else {
+            return Ok(false);
+        };
+        let (directory, gone, bytes) = (*directory, found.gone.clone(), bytes.clone());
+        let named = found.seats.clone();
+        let Some(root) = self.root_that_deals(directory) else { return Ok(false) };
+        let entries = unpacked::<TierEntry<'_>>(&bytes).ok_or(Errno::EPROTO)?;
+        let directories = entries.filter(|entry| entry.attr.kind == FileKind::Directory);
+        let there: BTreeMap<&[u8], Attr> =
+            directories.map(|entry| (entry.name, entry.attr)).collect();
+        let here = self.names_here(directory)?;
+        let lost =
+            here.iter().filter(|(name, id, _)| gone.contains(id) && !named.contains_key(name));
+        let lost = lost.filter_map(|(name, ..)| there.get_key_value(name.as_slice()));
+        let lost = lost.map(|(name, attr)| (*name, *attr)).collect();
+        let questions = self.questions_for_seats((directory, &root), lost)?;
         let Some(item) = self.tier.items.get_mut(&number).filter(|_| !questions.is_empty()) else {
             return Ok(false);
         };
-        item.found = Some(Found { missing: questions.len(), ..Found::default() });
+        if let Some(found) = &mut item.found {
+            found.missing = questions.len();
+        }
         for (shard, question) in questions {
             self.ask(shard, question, Purpose::Seats(number));
         }
@@ -168,7 +221,7 @@ impl Shard {
                 let names = seats.directories.iter().map(|directory| directory.name.clone());
                 found.seats.extend(names.zip(ids));
             }
-            (Question::Unseat(asked), Answer::Seats(stay)) => {
+            (Question::Unseat(asked) | Question::Seated(asked), Answer::Seats(stay)) => {
                 found.gone.extend(asked.iter().filter(|id| !stay.contains(id)));
             }
             (_, Answer::Failed(errno)) => found.failed = Some(errno),
@@ -177,8 +230,16 @@ impl Shard {
         if found.missing > 0 {
             return;
         }
-        let (failed, told) = (found.failed, item.told.take());
-        match (failed, told) {
+        if found.failed.is_none() {
+            match self.ask_for_lost_seats(number) {
+                Ok(true) => return,
+                Ok(false) => {}
+                Err(fault) => return self.end_item(number, Ending::Failed(fault.errno())),
+            }
+        }
+        let Some(item) = self.tier.items.get_mut(&number) else { return };
+        let failed = item.found.as_ref().and_then(|found| found.failed);
+        match (failed, item.told.take()) {
             (None, Some(told)) => self.end_item(number, told),
             (errno, _) => self.end_item(number, Ending::Failed(errno.unwrap_or(Errno::EIO))),
         }
@@ -203,6 +264,13 @@ impl Shard {
             });
         }
         Ok(Answer::Seats(ids))
+    }
+
+    /// Those of the directories that are here.
+    pub(crate) fn seats_there(&mut self, directories: &[FileId]) -> Answer {
+        let is_there =
+            |id: &&FileId| self.load_own(**id).is_ok_and(|located| located.inode.links > 0);
+        Answer::Seats(directories.iter().filter(is_there).copied().collect())
     }
 
     /// The directory above is another one now, if that was gone meanwhile.

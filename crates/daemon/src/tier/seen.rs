@@ -237,11 +237,13 @@ impl Shard {
             match here.get(*name) {
                 // Its own shard looks at it.
                 Some((id, FileKind::Directory))
-                    if !self.is_home(*id)
-                        && (entry.attr.kind == FileKind::Directory || !item.has_unseated(*id)) => {}
+                    if !self.is_home(*id) && !item.has_unseated(*id) => {}
                 Some((id, FileKind::Directory)) if !self.is_home(*id) => {
                     self.forget_removed(&at, (*id, FileKind::Directory))?;
-                    self.take_over_one(&at, source, entry)?;
+                    match item.seat(name) {
+                        Some(id) => self.name_seat(&at, id)?,
+                        None => self.take_over_one(&at, source, entry)?,
+                    }
                 }
                 Some(found) => self.seen_again(&at, *found, entry)?,
                 None => match item.seat(name) {

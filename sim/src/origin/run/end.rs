@@ -93,6 +93,7 @@ impl World<'_> {
                 self.say(format!("what is dirty is never flushed: {heard:?}"));
             }
             self.wait(100 * MS);
+            self.wait_for_keepers();
         }
     }
 
