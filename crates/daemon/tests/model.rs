@@ -469,6 +469,9 @@ fn shown_bytes(node: &Node) -> u64 {
     with_them - store.used_bytes()
 }
 
+/// Of the store on disk.
+const STORE_PAGE_BYTES: u64 = 4096;
+
 /// With nothing open there are no orphans, no allowances, and as many objects as the counters say.
 fn check_leaks(node: &mut Node) {
     let counters = node.core().counters();
@@ -486,13 +489,28 @@ fn check_leaks(node: &mut Node) {
     let shown_bytes = shown_bytes(node);
     node.restart();
     let again = node.core().counters();
-    assert_eq!(again.used_bytes + shown_bytes, counters.used_bytes);
+    // Pages on disk are merged by the next changes, some of which a restart makes.
+    let merged_bytes = if matches!(node.kept, Kept::Disk(_)) { 2 * STORE_PAGE_BYTES } else { 0 };
+    let used_bytes = again.used_bytes + shown_bytes;
+    let range = used_bytes..=used_bytes + merged_bytes;
+    assert!(range.contains(&counters.used_bytes), "{range:?}: {}", counters.used_bytes);
     assert!(counters.used_bytes >= bytes, "{} >= {bytes}", counters.used_bytes);
     assert_eq!((again.files, again.directories), (counters.files, counters.directories));
 }
 
 fn fs_umask() {
     rustix::process::umask(Mode::empty());
+}
+
+/// The store's pages were merged by what the restart wrote, and the test took that for a leak.
+#[test]
+fn the_store_on_disk_may_take_less_after_a_restart() {
+    let (one, two) = (|| "a".to_owned(), || "c".to_owned());
+    let mut ops = vec![Op::Mkdir(two()), Op::Mkdir(one()), Op::Symlink(one(), "a/a".to_owned())];
+    ops.push(Op::Symlink(one(), "b".to_owned()));
+    ops.extend([Op::Open(1, "c/a".to_owned(), 65), Op::SetXattr(one(), 97, 112, 0)]);
+    ops.extend([Op::Append(1, 1821, 0), Op::Write(1, 0, 4097, 0)]);
+    compare(&ops, true);
 }
 
 proptest! {
