@@ -37,7 +37,9 @@ fn find_nothing(shape: Shape, options: Options) {
         assert!(report.wrong.is_empty(), "{repeat}\n{:#?}", report.wrong);
         undecided += report.undecided;
     }
-    assert!(undecided <= UNDECIDED_MAX, "{undecided} histories could not be decided");
+    // Who has leave to write has to ask once more behind an append, so more happens at once.
+    let most = if options.own { 2 * UNDECIDED_MAX } else { UNDECIDED_MAX };
+    assert!(undecided <= most, "{undecided} histories could not be decided");
 }
 
 /// To be repeated with `--session`, `--session --bytes`, and these with `--outgrowing`.
