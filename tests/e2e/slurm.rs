@@ -108,6 +108,34 @@ fn an_instance_that_a_job_starts_serves_its_steps_on_every_node_until_it_is_stop
     expect_nothing_left(&scratch)
 }
 
+/// Two tasks on each of two nodes, and two daemons on each.
+#[test]
+fn tasks_of_a_step_use_the_daemons_of_their_node() -> Result<()> {
+    if !is_possible(SUITE) {
+        return Ok(());
+    }
+    let _turn = Turn::take()?;
+    let scratch = Scratch::new("slurm-ranks")?;
+    let cluster = Cluster::start(&scratch)?;
+    let step = scratch.join("step.sh");
+    let task = format!(
+        "eval \"$({} env --name it)\"\nmkdir \"$MAYFLY_MOUNT/$SLURM_PROCID\"\n\
+         exec sh -c 'cd \"$MAYFLY_MOUNT/$SLURM_PROCID\"; for i in 1 2 3 4 5; do : > $i; done'\n",
+        binary::mayfly()?.display()
+    );
+    fs::write(&step, task)?;
+    let script = format!(
+        "mayfly start --nodes job --daemons 2 --name it\n\
+         srun --overcommit --ntasks=4 --ntasks-per-node=2 sh {}\n\
+         mayfly metrics --name it --all-nodes | grep '^mayfly_files{{' | sed 's/.* /files /'\n\
+         mayfly stop --name it\n",
+        step.display()
+    );
+    let said = cluster.run("ranks", &script)?;
+    ensure!(said.matches("files 5.0\n").count() == 4, "not all daemons have files: {said}");
+    expect_nothing_left(&scratch)
+}
+
 #[test]
 fn leaf_switches_of_slurm_are_pools_for_directories() -> Result<()> {
     if !is_possible(SUITE) {
