@@ -35,7 +35,7 @@ use mayfly_wire::Op;
 /// First word of either region.
 pub const MAGIC: u32 = 0x5346_594d; // "MYFS"
 /// Version of the layout; a client of another version does not attach.
-pub const LAYOUT_VERSION: u32 = 31;
+pub const LAYOUT_VERSION: u32 = 32;
 
 /// The daemon is polling: a request needs no system call.
 pub const DAEMON_AWAKE: u32 = 1;
@@ -123,6 +123,26 @@ pub struct NodeHead {
 }
 
 impl NodeHead {
+    /// Rings with records that were not executed and committed, and those that the daemon is about
+    /// to tell so of: whoever has published before this look is seen.
+    #[must_use]
+    pub fn submitted_rings(&self) -> u64 {
+        self.unless_settling(&self.submitted)
+    }
+
+    /// The same of [`RingWords::replacing`].
+    #[must_use]
+    pub fn replacing_rings(&self) -> u64 {
+        self.unless_settling(&self.rings.replacing)
+    }
+
+    /// What the daemon has taken back and is about to say again is in the second word, or by then
+    /// in the first one.
+    fn unless_settling(&self, word: &AtomicU64) -> u64 {
+        let order = core::sync::atomic::Ordering::SeqCst;
+        word.load(order) | self.rings.settling.load(order) | word.load(order)
+    }
+
     /// So many cycles of the processors' counter as nanoseconds. As long as nobody knows how fast
     /// it is, two cycles are taken for one.
     #[must_use]

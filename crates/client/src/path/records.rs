@@ -293,7 +293,7 @@ pub(super) fn look_apart(
 /// Was anything submitted that is not in the records? If not, everything that was submitted before
 /// this look is there.
 pub(crate) fn is_submitted(head: &NodeHead) -> bool {
-    head.submitted.load(Acquire) != 0
+    head.submitted_rings() != 0
 }
 
 /// Whether a daemon serves, and no other one since `starts` were counted: it takes the version back

@@ -360,6 +360,8 @@ impl Shard {
         if executed.is_some_and(waits) {
             return;
         }
+        // Who looks in between takes it for a ring with records.
+        head.rings.settling.fetch_or(bit, SeqCst);
         head.rings.replacing.fetch_and(!bit, SeqCst);
         head.submitted.fetch_and(!bit, SeqCst);
         if executed.is_some_and(waits) {
@@ -367,6 +369,7 @@ impl Shard {
             head.rings.replacing.fetch_or(bit, SeqCst);
             head.submitted.fetch_or(bit, SeqCst);
         }
+        head.rings.settling.fetch_and(!bit, SeqCst);
     }
 
     /// Promises descriptions with the places whose records are executed.

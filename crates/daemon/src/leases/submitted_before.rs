@@ -4,7 +4,7 @@
 //! daemon noted tells which operations it had executed. The rest is executed now, with the
 //! descriptions that were promised for it. Processes may use these already.
 
-use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
 
 use mayfly_transport_shm::submission_ring::{RECORDS, RINGS, name_table::Spare};
 use mayfly_types::{FileId, FileKind, OpenRef, SessionId};
@@ -49,6 +49,7 @@ impl Shard {
 
     /// Executes what waits in the rings. Nothing is delegated any more.
     pub(crate) fn take_up_submitted(&mut self) -> Result<(), OpenError> {
+        self.end_settling();
         let noted = self.noted_promises()?;
         let mut taken_up = Vec::new();
         for ring in 0..RINGS {
@@ -64,6 +65,15 @@ impl Shard {
             self.leases.delegations.spare = Spare::all(&node.name_tables);
         }
         Ok(())
+    }
+
+    /// The last daemon may have died before it said again what it had taken back.
+    fn end_settling(&self) {
+        let head = &self.node.head;
+        let settling = head.rings.settling.load(SeqCst);
+        head.submitted.fetch_or(settling, SeqCst);
+        head.rings.replacing.fetch_or(settling, SeqCst);
+        head.rings.settling.fetch_and(!settling, SeqCst);
     }
 
     /// The files that were promised for what waits in the ring.

@@ -173,7 +173,7 @@ impl ShmTransport {
     }
 
     pub(super) fn replaces_in_rings(&self, file: FileId) -> bool {
-        members(self.node.head.rings.replacing.load(SeqCst))
+        members(self.node.head.replacing_rings())
             .any(|ring| self.node.submission_rings[ring].replaces(file))
     }
 
@@ -406,7 +406,7 @@ impl ShmTransport {
     /// Whether all that waits in the rings is what this process makes.
     pub(super) fn has_additions_alone(&self) -> bool {
         let (ring, submissions) = self.ring();
-        self.node.head.submitted.load(SeqCst) & !(1 << ring) == 0
+        self.node.head.submitted_rings() & !(1 << ring) == 0
             && submissions.session.load(Relaxed) == self.id
             && submissions.has_executed(self.last_change.load(Acquire))
     }
@@ -429,7 +429,7 @@ impl ShmTransport {
     }
 
     pub(super) fn is_quicker_beside_rings(&self) -> bool {
-        let submitted = members(self.node.head.submitted.load(SeqCst)).fold(0, |sum: u64, ring| {
+        let submitted = members(self.node.head.submitted_rings()).fold(0, |sum: u64, ring| {
             sum.wrapping_add(self.node.submission_rings[ring].published.load(Relaxed))
         });
         if self.beside_at.swap(submitted, Relaxed) != submitted {
@@ -442,14 +442,14 @@ impl ShmTransport {
         let leaves_alone = |submissions: &SubmissionRing| {
             path.is_some_and(|path| submissions.leaves_alone(&self.node.name_tables, path))
         };
-        members(self.node.head.submitted.load(SeqCst)).any(|ring| {
+        members(self.node.head.submitted_rings()).any(|ring| {
             let submissions = &self.node.submission_rings[ring];
             submissions.directory.load(Relaxed) == directory.0 && !leaves_alone(submissions)
         })
     }
 
     pub(super) fn removes_directories_in_rings(&self) -> bool {
-        members(self.node.head.submitted.load(SeqCst))
+        members(self.node.head.submitted_rings())
             .any(|ring| self.node.submission_rings[ring].removes_directories())
     }
 

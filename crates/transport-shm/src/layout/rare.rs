@@ -35,6 +35,8 @@ pub struct RingWords {
     pub ripe: AtomicU64,
     /// Those that may have records by which bytes change of a file that is there.
     pub replacing: AtomicU64,
+    /// Those about which the daemon takes back what the other words say, and may say it again.
+    pub settling: AtomicU64,
 }
 
 /// What a daemon has to know of the mounts of its node which an earlier one has leased names to.
