@@ -129,7 +129,9 @@ impl Shard {
             let is_ours = was.origin.is_some_and(|origin| origin.mtime != was.mtime)
                 && self.is_as_listed(directory, item, &shown)?;
             self.take_over(directory, item, &shown)?;
-            let all_taken = self.is_as_listed(directory, item, &shown)?;
+            // What is being removed just now may be another one than the one that was listed.
+            let is_changing = shown.keys().any(|name| self.is_changing(directory, name));
+            let all_taken = self.is_as_listed(directory, item, &shown)? && !is_changing;
             let mut located = self.load_own(directory)?;
             let Some(origin) = located.inode.origin else { return Ok(()) };
             let (mtime, ctime) = (seen.attr.mtime, seen.attr.ctime);
