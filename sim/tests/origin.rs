@@ -83,8 +83,8 @@ fn a_directory_that_is_there_again_gets_another_seat() {
     [1502498, 1500916].into_iter().for_each(|seed| finds_nothing_wide(seed, ""));
 }
 
-/// A file was removed, and others made it again before that was known here. A look meanwhile took it
-/// for the one that was being removed, and the directory for listed.
+/// A file was removed, and others made it again before that was known here. A look meanwhile took
+/// it for the one that was being removed, and the directory for listed.
 #[test]
 fn a_file_that_is_there_again_is_found_when_its_removal_is_known() {
     finds_nothing(2008015, None, "");
