@@ -4,8 +4,9 @@
 //! the same, before it is put: a keeper that comes again takes it for what it is.
 
 use std::{
+    fs::File,
     hash::{BuildHasher, RandomState},
-    io::Read,
+    io::{Read, Seek},
     path::{Path, PathBuf},
 };
 
@@ -18,9 +19,11 @@ use mayfly_wire::{
 
 use super::{PIECE_BYTES, Store, about, joined, parent_of};
 use crate::{
+    bytes::copy,
     flush::{COPIES_MAX, copy_name, is_expected, is_partly, is_whole, note_of, note_put, noted},
     merged::{Merged, Object},
     outcome::Outcome,
+    place::io_errno,
 };
 
 /// What is to be put.
@@ -34,7 +37,7 @@ struct Content<'a> {
 fn content_of<'a>(
     item: &TierItem<'a>,
     object: impl Fn() -> Result<PathBuf, Errno>,
-    master: impl Fn() -> Result<Master<'a>, Errno>,
+    (master, scratch): (impl Fn() -> Result<Master<'a>, Errno>, &Path),
 ) -> Result<Content<'a>, Errno> {
     if item.other.is_empty() {
         let bytes = item.bytes.len() as u64;
@@ -46,12 +49,23 @@ fn content_of<'a>(
     let source: Box<dyn Read + 'a> = match TierParts::of(item)? {
         Some(parts) => {
             let mut master = master()?;
-            let read = move |at, end, to: &mut [u8]| master.read(at, end, to);
-            Box::new(Merged::new(object, parts, read))
+            let read = |at, end, to: &mut [u8]| master.read(at, end, to);
+            Box::new(put_together(Merged::new(object, parts, read), scratch)?)
         }
         None => Box::new(object.file),
     };
     Ok(Content { source, bytes, mtime, mapped })
+}
+
+/// All bytes in a file without a name: while an object is put, no other one can be read.
+fn put_together(mut source: impl Read, scratch: &Path) -> Result<File, Errno> {
+    let options = &mut File::options();
+    let made = options.read(true).write(true).create(true).truncate(true).open(scratch);
+    let mut whole = made.map_err(|error| io_errno(&error))?;
+    let _ = std::fs::remove_file(scratch);
+    let copied = copy(&mut source, &mut whole).and_then(|_| whole.rewind());
+    copied.map_err(|error| io_errno(&error))?;
+    Ok(whole)
 }
 
 /// The object that is there, which is read a piece at a time.
@@ -104,7 +118,8 @@ impl Store {
             let there = there.clone().ok_or(Errno::ESTALE)?;
             Ok(Master { store: self, path, there, piece: (0, Vec::new()) })
         };
-        let mut content = content_of(item, &object, master)?;
+        let scratch = note.with_extension("whole");
+        let mut content = content_of(item, &object, (master, &scratch))?;
         let about = about(item.attr.mode, content.mtime, mark);
         let mapped = content.mapped;
         if expected && !is_whole(item) && there.is_some() {
@@ -133,7 +148,7 @@ impl Store {
             let name = path.rsplit_once('/').map_or(path, |(_, name)| name);
             let copy = copy_name(name.as_bytes(), number, is_whole(item));
             let copy = String::from_utf8_lossy(&copy).into_owned();
-            let mut content = content_of(item, &object, master)?;
+            let mut content = content_of(item, &object, (master, &scratch))?;
             let source: &mut dyn Read = &mut content.source;
             let source = (source, content.bytes);
             let beside = joined(parent_of(path), &copy);
