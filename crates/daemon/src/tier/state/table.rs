@@ -308,7 +308,6 @@ impl Table {
         self.policy.used.insert(file, at_ms);
     }
 
-    /// Whether something is on its way back that may go then.
     /// Whether who finds no room has to wait: something may go when it is flushed, or when what is
     /// being done with it is done.
     pub(crate) fn may_have_room_later(&mut self) -> bool {
@@ -316,6 +315,7 @@ impl Table {
         self.filling.held_up || self.is_making_room()
     }
 
+    /// Whether something is on its way back that may go then.
     pub(crate) fn is_making_room(&self) -> bool {
         self.flushes.iter().any(|flush| flush.caller.is_none())
     }
