@@ -9,7 +9,7 @@ use std::{
 
 use mayfly_types::{Attr, Errno, FileKind, Timestamp, limits::INLINE_BYTES_MAX};
 use mayfly_wire::TierItem;
-use rustix::fs::{Mode, OFlags, Timespec, Timestamps, futimens, openat};
+use rustix::fs::{Timespec, Timestamps, futimens};
 
 use crate::{
     outcome::Outcome,
@@ -23,9 +23,7 @@ const TRIES: u32 = 3;
 
 /// Fetches a file: a small one into the answer, another one into the object.
 pub(crate) fn fetch(place: &Place, object: &Path) -> Result<Outcome, Errno> {
-    let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
-    let opened = openat(&place.directory, &*place.name, flags, Mode::empty()).map_err(errno)?;
-    let mut file = File::from(opened);
+    let mut file = place.open()?;
     for _ in 0..TRIES {
         let attr = attr_at_rest(&file)?;
         if attr.kind != FileKind::Regular {

@@ -14,12 +14,11 @@ use std::{
 
 use mayfly_types::{Errno, FileId, FileKind};
 use mayfly_wire::TierItem;
-use rustix::fs::{Mode, OFlags, openat};
 
 use crate::{
     bytes::{COPY_BYTES, object_of_chunks, set_times},
     outcome::Outcome,
-    place::{Place, attr_at_rest, attr_of_open, errno, io_errno, is_same},
+    place::{Place, attr_at_rest, attr_of_open, io_errno, is_same},
 };
 
 /// Files that stay open.
@@ -58,9 +57,7 @@ impl OpenFiles {
             self.keep(item, &file);
             return Ok(file);
         }
-        let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
-        let opened = openat(&place.directory, &*place.name, flags, Mode::empty()).map_err(errno)?;
-        Ok(Arc::new(File::from(opened)))
+        place.open().map(Arc::new)
     }
 }
 

@@ -159,14 +159,11 @@ fn write_own(
 
 /// The master copy, if it is the expected one.
 fn open_known(place: &Place, item: &TierItem<'_>, earlier: Option<Put>) -> Result<File, Errno> {
-    let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
-    let file = match openat(&place.directory, &*place.name, flags, Mode::empty()) {
-        Err(rustix::io::Errno::NOENT) => return Err(Errno::ESTALE),
-        opened => opened.map_err(errno)?,
-    };
+    let gone = |errno| if errno == Errno::ENOENT { Errno::ESTALE } else { errno };
+    let file = place.open().map_err(gone)?;
     let there = attr_of(&fstat(&file).map_err(errno)?);
     let is_it = is_expected(item, Some(&there), earlier);
-    if is_it { Ok(File::from(file)) } else { Err(Errno::ESTALE) }
+    if is_it { Ok(file) } else { Err(Errno::ESTALE) }
 }
 
 /// The file belongs to whom the instance says, where that is allowed.

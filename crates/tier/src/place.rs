@@ -1,6 +1,7 @@
 //! Where a name is outside, and what is there.
 
 use std::{
+    fs::File,
     os::fd::{AsFd, OwnedFd},
     path::Path,
     time::{Duration, SystemTime, UNIX_EPOCH},
@@ -83,6 +84,12 @@ impl Place {
     /// What is there.
     pub(crate) fn attr(&self) -> Result<Attr, Errno> {
         self.stat()?.map(|stat| attr_of(&stat)).ok_or(Errno::ENOENT)
+    }
+
+    /// What is there, to be read; a link is not followed, and no pipe is waited for.
+    pub(crate) fn open(&self) -> Result<File, Errno> {
+        let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+        openat(&self.directory, &*self.name, flags, Mode::empty()).map(File::from).map_err(errno)
     }
 
     /// Where the symbolic link leads.

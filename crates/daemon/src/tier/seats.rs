@@ -138,10 +138,14 @@ impl Shard {
             return Ok(false);
         };
         item.found = Some(Found { missing: questions.len(), ..Found::default() });
+        self.ask_all_seats(number, questions);
+        Ok(true)
+    }
+
+    fn ask_all_seats(&mut self, number: u64, questions: Vec<(ShardId, Question)>) {
         for (shard, question) in questions {
             self.ask(shard, question, Purpose::Seats(number));
         }
-        Ok(true)
     }
 
     /// What is asked for directories that are found below one.
@@ -203,9 +207,7 @@ impl Shard {
         if let Some(found) = &mut item.found {
             found.missing = questions.len();
         }
-        for (shard, question) in questions {
-            self.ask(shard, question, Purpose::Seats(number));
-        }
+        self.ask_all_seats(number, questions);
         Ok(true)
     }
 

@@ -416,7 +416,9 @@ impl ShmTransport {
         self.last_change.store(submissions.count().wrapping_add(records), Release);
     }
 
-    pub(super) fn is_there_in_table(&self, walk: &Walk<'_>) -> Option<bool> {
+    /// The ring, with the delegation that has this path and what is behind its directory, while
+    /// names of others that lead there are believed.
+    fn delegated<'w>(&self, walk: &'w Walk<'_>) -> Option<(&SubmissionRing, u32, &'w [u8])> {
         let (_, submissions) = self.ring();
         if self.node.is_lost() || submissions.delegation.load(Relaxed) == 0 {
             return None;
@@ -425,6 +427,11 @@ impl ShmTransport {
         if !submissions.is_believed(|| self.moments.now().cycles) {
             return None;
         }
+        Some((submissions, delegation, path))
+    }
+
+    pub(super) fn is_there_in_table(&self, walk: &Walk<'_>) -> Option<bool> {
+        let (submissions, delegation, path) = self.delegated(walk)?;
         submissions.is_there((&self.node.name_tables, delegation), path)
     }
 
@@ -473,14 +480,7 @@ impl ShmTransport {
         now: &mut dyn FnMut() -> Timestamp,
         gives_group: &mut dyn FnMut(FileId, &[u8]) -> bool,
     ) -> Option<(FileId, Timestamp, Looked)> {
-        let (_, submissions) = self.ring();
-        if self.node.is_lost() || submissions.delegation.load(Relaxed) == 0 {
-            return None;
-        }
-        let (delegation, path) = submissions.delegation_for(self.id, walk.start.0, walk.path)?;
-        if !submissions.is_believed(|| self.moments.now().cycles) {
-            return None;
-        }
+        let (submissions, delegation, path) = self.delegated(walk)?;
         let file_of = |open| self.promised_file(open);
         let gives_group = |at, path: &[u8]| gives_group(at, path);
         let given = (&self.node.name_tables, delegation);
