@@ -63,7 +63,8 @@ impl<'a> Bench<'a> {
                 format!(">> {root}/{file}.log 2>&1")
             };
             let script = format!(
-                "#!/bin/sh\nMAYFLY={} MAYFLY_SITE={} {} {log}\n",
+                "#!/bin/sh\nf={root}/{name}-$SLURMD_NODENAME; [ -e $f ] && . $f\n\
+                 MAYFLY={} MAYFLY_SITE={} {} {log}\n",
                 program.display(),
                 config.display(),
                 shipped.join(file).display()
@@ -143,6 +144,16 @@ impl<'a> Bench<'a> {
         }
     }
 
+    /// It has nodes, and a prolog runs on them.
+    fn await_begun(&self, job: &str) -> Result<()> {
+        let deadline = Instant::now() + 2 * PATIENCE;
+        while self.shown(job)?.contains("JobState=PENDING ") {
+            ensure!(Instant::now() < deadline, "it has no nodes: {}", self.shown(job)?);
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        Ok(())
+    }
+
     fn await_said(&self, name: &str, words: &str) -> Result<()> {
         let deadline = Instant::now() + PATIENCE;
         while !self.said(name).contains(words) {
@@ -162,8 +173,9 @@ impl<'a> Bench<'a> {
         let deadline = Instant::now() + 2 * PATIENCE;
         loop {
             let left = self.left()?;
-            let asked = self.cluster.job("sinfo", "sinfo").args(["-h", "-t", "idle", "-o", "%D"]);
-            let idle = asked.run()?.stdout == b"2\n";
+            // A node that still ends a job is not one that is idle, but `-t idle` shows it.
+            let asked = self.cluster.job("sinfo", "sinfo").args(["-h", "-N", "-o", "%N %T"]);
+            let idle = asked.run()?.stdout == b"n1 idle\nn2 idle\n";
             if idle && left.is_empty() {
                 return Ok(());
             }
@@ -231,6 +243,42 @@ impl Bench<'_> {
     }
 }
 
+impl Bench<'_> {
+    /// By the comment alone, twice at a time on the same nodes, and as an array.
+    fn expect_several_at_a_time(&self) -> Result<()> {
+        let each = "echo $SLURM_JOB_ID > $MAYFLY_MOUNT/own; sleep 1; ls $MAYFLY_MOUNT; \
+                    cat $MAYFLY_MOUNT/own; echo good\n";
+        let comment = "--comment=mayfly capacity=64M";
+        // A prolog that has to wait looks whether its job is over: all of an array is shown then.
+        fs::write(self.scratch.join("Prolog-n2"), "sleep 3\n")?;
+        let one = self.submit("one", each, &[comment])?;
+        let array = self.submit("array-%a", each, &[comment, "--array=1-2"])?;
+        for (job, name) in [(one, "one"), (array.clone(), "array-1"), (array, "array-2")] {
+            self.await_state(&job, "COMPLETED")?;
+            self.await_said(name, "good\n")?;
+            ensure!(self.said(name).starts_with("own\n"), "{name}: {}", self.said(name));
+        }
+        Ok(())
+    }
+
+    /// A job that is cancelled while its first node waits for one that was never made ready.
+    fn expect_end_without_a_node(&self) -> Result<()> {
+        let missing = self.scratch.join("Prolog-n2");
+        fs::write(&missing, "exit 0\n")?;
+        let job = self.submit("alone", "true\n", &["--constraint=mayfly"])?;
+        let deadline = Instant::now() + PATIENCE;
+        while !self.left()?.iter().any(|left| left.contains("__site-reach")) {
+            ensure!(Instant::now() < deadline, "nothing is waited for: {:?}", self.left()?);
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        self.cluster.job("scancel", "scancel").args([&job]).run_ok()?;
+        self.expect_idle_and_clean().context("alone")?;
+        // Neither was a node found guilty, nor is it begun again.
+        self.await_state(&job, "CANCELLED")?;
+        Ok(fs::remove_file(missing)?)
+    }
+}
+
 #[test]
 fn a_job_that_asks_finds_an_instance_on_its_nodes_and_its_results_outside() -> Result<()> {
     if !is_possible(SUITE) {
@@ -289,17 +337,7 @@ fn a_job_that_asks_finds_an_instance_on_its_nodes_and_its_results_outside() -> R
 
     bench.expect_other_ways()?;
 
-    // By the comment alone, twice at a time on the same nodes, and as an array.
-    let each = "echo $SLURM_JOB_ID > $MAYFLY_MOUNT/own; sleep 1; ls $MAYFLY_MOUNT; \
-                cat $MAYFLY_MOUNT/own; echo good\n";
-    let comment = "--comment=mayfly capacity=64M";
-    let one = bench.submit("one", each, &[comment])?;
-    let array = bench.submit("array-%a", each, &[comment, "--array=1-2"])?;
-    for (job, name) in [(one, "one"), (array, "array-1")] {
-        bench.await_state(&job, "COMPLETED")?;
-        let said = bench.said(name);
-        ensure!(said.starts_with("own\n") && said.ends_with("good\n"), "{name}: {said}");
-    }
+    bench.expect_several_at_a_time()?;
     bench.expect_idle_and_clean()
 }
 
@@ -329,11 +367,18 @@ fn a_job_that_does_not_ask_is_left_alone_and_words_that_mean_nothing_hold_one() 
     bench.expect_idle_and_clean()?;
     bench.cluster.job("scancel", "scancel").args([job]).run_ok()?;
 
-    let script = "#MAYFLY stage_in=/nowhere:x\necho began\n";
-    let job = bench.submit("missing", script, &["--constraint=mayfly"])?;
+    // What came in before that is not brought out: with a part of it, that would undo the rest.
+    let out = scratch.join("jobs/results");
+    let script = format!(
+        "#MAYFLY stage_in={0}:case stage_in=/nowhere:x stage_out=case:{1}\necho began\n",
+        bench.scratch.join("jobs/missing.sh").display(),
+        out.display()
+    );
+    let job = bench.submit("missing", &script, &["--constraint=mayfly"])?;
     let shown = bench.await_shown(&job, "Reason=job_requeued_in_held_state")?;
     ensure!(shown.contains("/nowhere was not brought in"), "{shown}");
     bench.expect_idle_and_clean()?;
+    ensure!(!out.exists(), "what a job never had was brought out");
     bench.cluster.job("scancel", "scancel").args([job]).run_ok().map(drop)
 }
 
@@ -348,9 +393,10 @@ fn jobs_that_end_anyhow_leave_nothing_and_come_again() -> Result<()> {
     let script = "srun sh -c 'for i in $(seq 100); do echo x > $MAYFLY_MOUNT/$SLURM_PROCID-$i; \
                   done; sleep 60' & echo working; wait\n";
     // At whatever moment it is.
-    for (number, pause) in [0_u64, 150, 300, 450, 600, 1200].into_iter().enumerate() {
+    for (number, pause) in [0_u64, 50, 100, 200, 400, 800].into_iter().enumerate() {
         let name = format!("ended{number}");
         let job = bench.submit(&name, script, &["--constraint=mayfly"])?;
+        bench.await_begun(&job)?;
         std::thread::sleep(Duration::from_millis(pause));
         if number == 4 {
             for process in bench.left()? {
@@ -361,6 +407,7 @@ fn jobs_that_end_anyhow_leave_nothing_and_come_again() -> Result<()> {
         bench.cluster.job("scancel", "scancel").args([&job]).run_ok()?;
         bench.expect_idle_and_clean().with_context(|| name)?;
     }
+    bench.expect_end_without_a_node()?;
     // One that is put back into the queue gets another instance.
     let script = "ls -A $MAYFLY_MOUNT | wc -l; echo x > $MAYFLY_MOUNT/file; echo run \
                   $SLURM_RESTART_COUNT; [ -n \"$SLURM_RESTART_COUNT\" ] || sleep 60\n";

@@ -37,6 +37,7 @@ pub fn epilog(site: &Site, job: &Job) -> Result<()> {
     // What another job, or none, has left is not this one's.
     let Some(job) = site.find(&job.id).filter(|noted| noted.uid == job.uid) else { return Ok(()) };
     let place = site.place(&job.id);
+    site.note_end(&job.id)?;
     if !is_first(&job)? {
         wait_for_the_end(&place, site.stage_out_max + STOP_MAX);
     } else if place.run_root().join(job.instance()).exists() {

@@ -4,6 +4,10 @@ use std::{
     hash::{DefaultHasher, Hash, Hasher},
     io::{BufRead, BufReader, Read, Write},
     process::{Command, Stdio},
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering::Relaxed},
+    },
     thread,
     time::{Duration, Instant},
 };
@@ -22,6 +26,8 @@ use crate::{
 /// A door opens within that time.
 const DOOR_MAX: Duration = Duration::from_secs(10);
 const PAUSE: Duration = Duration::from_millis(5);
+/// Slurm is asked so often whether the job has been cancelled.
+const ASK_EVERY: Duration = Duration::from_secs(1);
 /// Of what a command says at most so much is told, bytes.
 const COMPLAINT_BYTES: u64 = 4096;
 
@@ -139,8 +145,8 @@ fn start(site: &Site, job: &Job, place: &Place) -> Result<()> {
         System::Other => String::new(),
     };
     let request = Request::parse(&site.options, job.words().unwrap_or_default(), &script)?;
-    // For the epilog, which knows the job's script no more.
-    site.keep_request(job, &request)?;
+    let over = watch(job);
+    let is_over = || over.load(Relaxed);
     let program = std::env::current_exe().context("cannot find the program itself")?;
     let launcher =
         format!("{} {REACH} {} {{host}} {{command}}", program.display(), place.run.display());
@@ -148,15 +154,34 @@ fn start(site: &Site, job: &Job, place: &Place) -> Result<()> {
     command.args(["start", "--name", &job.instance(), "--nodes", &job.hosts, "--launcher"]);
     command.arg(launcher).args(["--start-timeout", &site.start_max.as_secs().to_string()]);
     command.args(request.start_options());
-    finish(&mut command, site.start_max + DOOR_MAX).context("the instance does not start")?;
+    finish_unless(&is_over, &mut command, site.start_max + DOOR_MAX)
+        .context("the instance does not start")?;
     let until = Instant::now() + site.stage_in_max;
     for (from, to) in &request.stage_in {
         let mut command = stage(job, place, Direction::In)?;
         let left = until.saturating_duration_since(Instant::now());
-        finish(command.args([from, to]), left)
+        finish_unless(&is_over, command.args([from, to]), left)
             .with_context(|| format!("{from} was not brought in"))?;
     }
-    Ok(())
+    // For the epilog, which knows the job's script no more. Without it nothing is brought out: what
+    // has come in only in part must not go back over what it came from.
+    site.keep_request(job, &request)
+}
+
+/// Becomes true when the job is over, as by scancel: it waits for its prolog, and so do its nodes.
+fn watch(job: &Job) -> Arc<AtomicBool> {
+    let over = Arc::new(AtomicBool::new(false));
+    if job.system == System::Slurm {
+        let (job, tell) = (job.clone(), Arc::clone(&over));
+        // It ends with the prolog.
+        thread::spawn(move || {
+            while !tell.load(Relaxed) {
+                thread::sleep(ASK_EVERY);
+                tell.store(slurm::is_over(&job), Relaxed);
+            }
+        });
+    }
+    over
 }
 
 /// `mayfly stage` as the user, without paths.
@@ -168,6 +193,15 @@ pub(crate) fn stage(job: &Job, place: &Place, direction: Direction) -> Result<Co
 
 /// Runs a command to its end, or to the end of its time.
 pub(crate) fn finish(command: &mut Command, within: Duration) -> Result<()> {
+    finish_unless(&|| false, command, within)
+}
+
+/// The same, or until nobody wants it any more.
+fn finish_unless(
+    is_over: &dyn Fn() -> bool,
+    command: &mut Command,
+    within: Duration,
+) -> Result<()> {
     // What it leaves behind must not hold a pipe of ours.
     let complaints = nameless()?;
     command.stdout(Stdio::null()).stderr(Stdio::from(complaints.try_clone()?));
@@ -178,10 +212,12 @@ pub(crate) fn finish(command: &mut Command, within: Duration) -> Result<()> {
         if let Some(status) = child.try_wait()? {
             break status;
         }
-        if Instant::now() > until {
+        let is_over = is_over();
+        if is_over || Instant::now() > until {
             let group = nix::unistd::Pid::from_raw(child.id().cast_signed());
             let _ = nix::sys::signal::killpg(group, nix::sys::signal::Signal::SIGKILL);
             let _ = child.wait();
+            ensure!(!is_over, "the job is over");
             bail!("it is not done after {} s", within.as_secs());
         }
         thread::sleep(PAUSE);

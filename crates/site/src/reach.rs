@@ -14,13 +14,15 @@ use anyhow::{Context, Result, bail};
 use crate::{
     door::{Known, pass_on},
     line::{self, Ear, Frame, Voice},
-    slurm,
+    remains, slurm,
 };
 
 /// The hidden subcommand.
 pub const REACH: &str = "__site-reach";
 /// The prolog of another node may be later by so much.
 const LATE_MAX: Duration = Duration::from_secs(45);
+/// The same when the job is over: what does not answer then has ended.
+const LATE_AT_END_MAX: Duration = Duration::from_secs(2);
 const CONNECT_MAX: Duration = Duration::from_secs(5);
 const PAUSE: Duration = Duration::from_millis(20);
 
@@ -30,7 +32,9 @@ const PAUSE: Duration = Duration::from_millis(20);
 /// The host is not known, or its door cannot be found.
 pub fn reach(run: &Path, host: &str, subcommand: &str) -> Result<ExitCode> {
     let known = Known::read(run)?;
-    let (ear, voice) = find(&known, host)?;
+    let over = remains::over(run);
+    let patience = || if over.exists() { LATE_AT_END_MAX } else { LATE_MAX };
+    let (ear, voice) = find(&known, host, &patience)?;
     voice.say(&Frame::Start(subcommand.to_owned()))?;
     let speaking = voice.clone();
     // It stands in a read of standard input when all is over, and ends with the process.
@@ -59,10 +63,10 @@ fn hand_out(mut ear: Ear) -> Result<ExitCode> {
 }
 
 /// The door of a host; one that opens later is waited for.
-fn find(known: &Known, host: &str) -> Result<(Ear, Voice)> {
+fn find(known: &Known, host: &str, patience: &dyn Fn() -> Duration) -> Result<(Ear, Voice)> {
     let addresses = addresses(host)?;
     let key = known.key.of_door(host);
-    let until = Instant::now() + LATE_MAX;
+    let since = Instant::now();
     loop {
         let mut why = None;
         for address in &addresses {
@@ -73,13 +77,14 @@ fn find(known: &Known, host: &str) -> Result<(Ear, Voice)> {
                 }
             }
         }
-        if Instant::now() > until {
+        let patience = patience();
+        if since.elapsed() > patience {
             let (first, last) = known.ports;
             let why = why.map_or_else(|| "no address".to_owned(), |why| format!("{why:#}"));
             bail!(
                 "no door of this job at {host}, ports {first} to {last}, within {} s: {why}. Has \
                  the prolog run there (PrologFlags=Alloc), and are these ports open between nodes?",
-                LATE_MAX.as_secs()
+                patience.as_secs()
             );
         }
         thread::sleep(PAUSE);

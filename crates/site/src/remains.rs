@@ -40,6 +40,12 @@ impl Site {
         self.run.join(format!("{id}.request"))
     }
 
+    /// Makes it known to the job's programs on this node that the job is over.
+    pub(crate) fn note_end(&self, id: &str) -> Result<()> {
+        let path = over(&self.place(id).run);
+        fs::write(&path, "").with_context(|| format!("cannot make {}", path.display()))
+    }
+
     /// Makes the directories of a job, its user's alone, and notes it.
     pub(crate) fn make(&self, job: &Job) -> Result<Place> {
         let place = self.place(&job.id);
@@ -89,7 +95,7 @@ impl Site {
         for directory in [&place.run, &place.data] {
             remove(directory, &place)?;
         }
-        for noted in [self.request(id), self.noted(id)] {
+        for noted in [self.request(id), over(&place.run), self.noted(id)] {
             match fs::remove_file(&noted) {
                 Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
                 removed => removed.with_context(|| format!("cannot remove {}", noted.display()))?,
@@ -97,6 +103,13 @@ impl Site {
         }
         Ok(())
     }
+}
+
+/// What is beside the run directory of a job that is over.
+pub(crate) fn over(run: &Path) -> PathBuf {
+    let mut path = run.as_os_str().to_owned();
+    path.push(".over");
+    path.into()
 }
 
 /// A directory in which only root makes something, and everybody may pass.

@@ -14,6 +14,24 @@ use crate::{Job, config::OnFailure, job::System};
 /// The components of a job get their nodes within that time.
 const COMPONENTS_MAX: Duration = Duration::from_secs(10);
 const PAUSE: Duration = Duration::from_millis(100);
+/// States of a job that nodes have no more work for, or none yet.
+const OVER: [&str; 15] = [
+    "BOOT_FAIL",
+    "CANCELLED",
+    "COMPLETED",
+    "COMPLETING",
+    "DEADLINE",
+    "FAILED",
+    "NODE_FAIL",
+    "OUT_OF_MEMORY",
+    "PENDING",
+    "PREEMPTED",
+    "REQUEUED",
+    "REQUEUE_HOLD",
+    "REVOKED",
+    "SPECIAL_EXIT",
+    "TIMEOUT",
+];
 
 /// A program of Slurm's; a prolog has no search path.
 fn command(name: &str) -> Command {
@@ -30,6 +48,11 @@ fn said(command: &mut Command) -> Result<String> {
     let complaint = String::from_utf8_lossy(&output.stderr);
     ensure!(output.status.success(), "{command:?}: {}", complaint.trim());
     Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+}
+
+/// What scontrol shows of a job: a line each of all that it consists of.
+fn shown(job: &Job) -> Result<String> {
+    said(command("scontrol").args(["--oneliner", "show", "job", &job.id]))
 }
 
 /// The address of a node under Slurm's name for it.
@@ -55,7 +78,7 @@ pub(crate) fn whole(job: &Job) -> Result<Job> {
     }
     let until = Instant::now() + COMPONENTS_MAX;
     loop {
-        let told = said(command("scontrol").args(["--oneliner", "show", "job", &job.id]))?;
+        let told = shown(job)?;
         if let Some(hosts) = hosts_of_all(&told) {
             let features = told.lines().filter_map(|line| field(line, "Features"));
             let features: Vec<&str> = features.chain([job.constraints.as_str()]).collect();
@@ -90,8 +113,7 @@ pub(crate) fn has_gres(job: &Job, name: &str) -> bool {
     if name.is_empty() || job.system != System::Slurm {
         return false;
     }
-    let told = said(command("scontrol").args(["--oneliner", "show", "job", &job.id]));
-    told.is_ok_and(|told| names_gres(&told, name))
+    shown(job).is_ok_and(|told| names_gres(&told, name))
 }
 
 /// `TresPerNode=gres:gpu:2,gres:mayfly` and the like, in what scontrol shows of a job.
@@ -110,8 +132,17 @@ pub(crate) fn script(job: &Job) -> String {
     said(command("scontrol").args(["write", "batch_script", &job.id, "-"])).unwrap_or_default()
 }
 
-/// Says at the job why it cannot go on, and takes it from its nodes.
+/// Says at the job why it cannot go on, and takes it from its nodes, unless it is over.
 pub(crate) fn refuse(job: &Job, why: &str, how: OnFailure) -> Result<()> {
+    // Slurm begins a job that is over once more when its prolog fails, and drains the node.
+    if is_over(job) {
+        return Ok(());
+    }
+    let taken = take(job, why, how);
+    if taken.is_err() && is_over(job) { Ok(()) } else { taken }
+}
+
+fn take(job: &Job, why: &str, how: OnFailure) -> Result<()> {
     note(job, why)?;
     let mut take = match how {
         OnFailure::Hold => command("scontrol"),
@@ -120,17 +151,24 @@ pub(crate) fn refuse(job: &Job, why: &str, how: OnFailure) -> Result<()> {
     if how == OnFailure::Hold {
         take.arg("requeuehold");
     }
-    if said(take.arg(&job.id)).is_ok() || is_pending(job) {
+    // Another of its nodes may have put it back already.
+    if said(take.arg(&job.id)).is_ok() || is_over(job) {
         return Ok(());
     }
     // One without a script cannot go back into the queue.
     said(command("scancel").arg(&job.id)).map(drop)
 }
 
-/// Has another of its nodes put it back already?
-fn is_pending(job: &Job) -> bool {
-    let told = said(command("scontrol").args(["--oneliner", "show", "job", &job.id]));
-    told.is_ok_and(|told| field(&told, "JobState") == Some("PENDING"))
+/// Has it been cancelled, or put back, or ended in another way?
+pub(crate) fn is_over(job: &Job) -> bool {
+    shown(job).is_ok_and(|told| state_of(&told, &job.id).is_some_and(|state| OVER.contains(&state)))
+}
+
+/// The state of the job itself: an array, and a heterogeneous job, is shown with all that it
+/// consists of when the number is that of the whole.
+fn state_of<'a>(told: &'a str, id: &str) -> Option<&'a str> {
+    let own = told.lines().find(|line| field(line, "JobId") == Some(id))?;
+    field(own, "JobState")
 }
 
 /// What `scontrol show job` says as AdminComment.
@@ -166,6 +204,17 @@ mod tests {
         for told in ["JobId=3 Comment=gres:mayfly", "TresPerNode=gres:mayflyer,gres:gpu:mayfly"] {
             assert!(!names_gres(told, "mayfly"), "{told}");
         }
+    }
+
+    /// The last task of an array to begin has the array's number.
+    #[test]
+    fn the_state_of_a_task_of_an_array_is_its_own() {
+        let other = "JobId=8 ArrayJobId=7 ArrayTaskId=1 JobName=x JobState=COMPLETED Reason=None";
+        let own = "JobId=7 ArrayJobId=7 ArrayTaskId=2 JobName=x JobState=RUNNING Reason=Prolog";
+        let told = format!("{other}\n{own}\n");
+        assert_eq!(state_of(&told, "7"), Some("RUNNING"));
+        assert_eq!(state_of(&told, "8"), Some("COMPLETED"));
+        assert_eq!(state_of(&told, "9"), None);
     }
 
     #[test]
