@@ -171,9 +171,10 @@ impl<'a, S: Source> Node<'a, S> {
         while at < common {
             // The last ones are read together with some that were read before.
             let from = if common - at >= 8 { at } else { common.saturating_sub(8) };
-            // Of a key of less than eight bytes what follows it is read with it.
+            // Of a key of less than eight bytes what is before it is read with it.
             let beyond = 8 * 8_usize.saturating_sub(common);
-            let there = u64::from_be_bytes(self.chunk(start + from)?) >> beyond;
+            let chunk = self.chunk((start + common.min(from + 8)).checked_sub(8).ok_or(Unsure)?)?;
+            let there = u64::from_be_bytes(chunk) & u64::MAX >> beyond;
             let mine = key.get(from..).and_then(|rest| rest.first_chunk()).ok_or(Unsure)?;
             let order = there.cmp(&(u64::from_be_bytes(*mine) >> beyond));
             if order != Ordering::Equal {

@@ -121,6 +121,20 @@ proptest! {
     }
 }
 
+/// What follows a key of less than eight bytes was read with it, and at the end of a page nothing
+/// follows.
+#[test]
+fn a_short_key_at_the_end_of_a_page_is_compared() {
+    let directory = tempfile::tempdir().unwrap();
+    let mut store = open(directory.path());
+    let key = [2, 1, 0, 0, 0, 2, 1, 2, 2];
+    store.put(&key[..2], b"").unwrap();
+    store.put(&key, b"value").unwrap();
+    store.commit().unwrap();
+    let mut to = [[0; 8]; 13];
+    assert_eq!(get(&read(directory.path()), &key, &mut to), Ok(Some(5)));
+}
+
 fn time() -> impl Strategy<Value = Timestamp> {
     (any::<i64>(), 0..1_000_000_000_u32)
         .prop_map(|(seconds, nanoseconds)| Timestamp { seconds, nanoseconds })
