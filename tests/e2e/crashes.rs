@@ -25,7 +25,7 @@ fn survives(
     let mut kills = Ok(0);
     let result = program.compare(&turn, &scratch, |over| {
         let mut random = Random::for_suite(label);
-        kills = kill_daemons(&scratch, over, || random.pause(50, 1500));
+        kills = kill_daemons(&scratch, over, || random.pause(50, 1000));
     });
     let kills = kills?;
     eprintln!("{label}: the daemon was killed {kills} times");

@@ -35,7 +35,7 @@ use mayfly_wire::Op;
 /// First word of either region.
 pub const MAGIC: u32 = 0x5346_594d; // "MYFS"
 /// Version of the layout; a client of another version does not attach.
-pub const LAYOUT_VERSION: u32 = 32;
+pub const LAYOUT_VERSION: u32 = 33;
 
 /// The daemon is polling: a request needs no system call.
 pub const DAEMON_AWAKE: u32 = 1;
@@ -271,6 +271,8 @@ pub const WRITE_STARTED_PART: u32 = u32::MAX;
 pub const WRITE_STARTED_APPEND: u32 = u32::MAX - 1;
 /// They are there.
 pub const APPENDED: u32 = u32::MAX - 2;
+/// The same as [`WRITE_STARTED_PART`], of an append to a striped file at its home.
+pub const WRITE_STARTED_AT_HOME: u32 = u32::MAX - 3;
 
 /// A write to an object, from before its first byte is written until it is answered; one for a
 /// process of another node until that lane goes on, and one of a file's home until the append is

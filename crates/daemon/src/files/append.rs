@@ -124,7 +124,7 @@ impl Shard {
     }
 
     /// Whether this request has a place for what it appends to a striped file.
-    pub(super) fn is_noted_append(&self, caller: Caller, file: FileId) -> bool {
+    pub(crate) fn is_noted_append(&self, caller: Caller, file: FileId) -> bool {
         let Caller { session, lane, request_id } = caller;
         let mut notes = self.files.appends.get(&file).into_iter().flatten();
         notes.any(|noted| noted.is_of(session.0, lane) && noted.append.request_id == request_id)

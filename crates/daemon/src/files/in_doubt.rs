@@ -38,7 +38,8 @@
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
 use mayfly_transport_shm::layout::{
-    APPENDED, StartedWrite as Entry, WRITE_STARTED, WRITE_STARTED_APPEND, WRITE_STARTED_PART,
+    APPENDED, StartedWrite as Entry, WRITE_STARTED, WRITE_STARTED_APPEND, WRITE_STARTED_AT_HOME,
+    WRITE_STARTED_PART,
 };
 use mayfly_types::{Errno, FileId, SessionId, limits::STARTED_WRITES_MAX};
 use mayfly_wire::Written;
@@ -189,11 +190,18 @@ impl Shard {
                     self.take_up_appended(entry, caller, None);
                     self.files.in_doubt.writes.push(write(Kind::Piece));
                 }
-                WRITE_STARTED_PART if !self.is_known(session) => {
+                WRITE_STARTED_AT_HOME if !self.is_known(session) => {
                     self.end_one_in_doubt(&write(Kind::Part))
                 }
+                // Its bytes go to parts when the note is durable. Who waited for it as for a write
+                // would keep it from its turn.
+                WRITE_STARTED_AT_HOME if !self.is_noted_append(caller, file) => {
+                    self.free_started(place)
+                }
                 _ if !self.is_known(session) => self.free_started(place),
-                WRITE_STARTED_PART => self.files.in_doubt.writes.push(write(Kind::Part)),
+                WRITE_STARTED_PART | WRITE_STARTED_AT_HOME => {
+                    self.files.in_doubt.writes.push(write(Kind::Part));
+                }
                 WRITE_STARTED => self.files.in_doubt.writes.push(write(Kind::Whole)),
                 _ => self.take_up_done(place, caller, entry),
             }

@@ -9,7 +9,7 @@
 //! part has had, or may have had when its daemon died, it notes itself (`object_append.rs`).
 
 use mayfly_meta::record::{Inode, PartOf};
-use mayfly_transport_shm::layout::WRITE_STARTED_PART;
+use mayfly_transport_shm::layout::WRITE_STARTED_AT_HOME;
 use mayfly_types::{Errno, FileId};
 use mayfly_wire::{Wire, Write, Writer, Written};
 
@@ -57,7 +57,7 @@ impl Shard {
             self.note_append(caller, file, start, write.bytes.len())?;
         }
         if self.run.striped.in_doubt.is_none() {
-            self.run.striped.in_doubt = self.begin_write(caller, file, WRITE_STARTED_PART);
+            self.run.striped.in_doubt = self.begin_write(caller, file, WRITE_STARTED_AT_HOME);
         }
         let bytes = fitting(start, write.bytes)?;
         let behind = size_bytes > start + bytes.len() as u64;
