@@ -253,7 +253,8 @@ fn who_has_it_open_for_writing_and_who_appends_see_each_other() {
 fn a_look_tells_what_it_was_until_something_is_written() {
     let (mut node, id) = with_file(b"text");
     let before = node.stat("d/f", false).unwrap();
-    let now = Timestamp { nanoseconds: before.mtime.nanoseconds + 77, ..before.mtime };
+    // By so much that when the node began, which is told by cycles, is before it.
+    let now = Timestamp { nanoseconds: before.mtime.nanoseconds + 77_000, ..before.mtime };
     let open = open(&node, "d/f", TO_APPEND).unwrap();
     let look =
         |node: &Node| ring_at(node, SESSION).look_at_replaced(open, now, |_, _| Some(before));
@@ -267,7 +268,7 @@ fn a_look_tells_what_it_was_until_something_is_written() {
     append(&node, "d/f", b"1");
     append(&node, "d/f", b"2");
     let second = open_to_write_as(&node, SESSION, "d/f", TO_APPEND).unwrap();
-    let later = Timestamp { nanoseconds: now.nanoseconds + 77, ..now };
+    let later = Timestamp { nanoseconds: now.nanoseconds + 77_000, ..now };
     let look = |node: &Node, open, now| {
         ring_at(node, SESSION).look_at_replaced(open, now, |_, _| Some(after))
     };

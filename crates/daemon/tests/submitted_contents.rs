@@ -217,7 +217,8 @@ fn a_look_tells_when_it_was_replaced() {
     let before = node.stat("d/f", false).unwrap();
     let open = replace(&node, "d/f").unwrap();
     assert!(add(&node, open, b"four"));
-    let now = Timestamp { nanoseconds: before.mtime.nanoseconds + 77, ..before.mtime };
+    // By so much that when the node began, which is told by cycles, is before it.
+    let now = Timestamp { nanoseconds: before.mtime.nanoseconds + 77_000, ..before.mtime };
     let look = |node: &Node| {
         ring_at(node, SESSION).look_at_replaced(open, now, |_, path| {
             assert_eq!(path, b"f");
