@@ -67,6 +67,10 @@ elif what == "make":
     for at in dirs(f"{root}/tree", 3): os.mkdir(at)
     begin = time.monotonic()
     for item in items(): os.close(os.open(item, os.O_CREAT | os.O_WRONLY))
+elif what == "crowd":
+    os.mkdir(f"{root}/crowd")
+    begin = time.monotonic()
+    for number in range(2000): os.close(os.open(f"{root}/crowd/{number}", os.O_CREAT | os.O_WRONLY))
 elif what == "stat":
     for item in items(): os.stat(item)
 elif what == "remove":
@@ -147,6 +151,12 @@ def turn(rows):
         row(f'tree, {what}', tree[what], one.time(what))
     one.stop()
     shutil.rmtree(f'{BELOW}/tree', ignore_errors=True)
+    crowd = directly('crowd')
+    shutil.rmtree(f'{BELOW}/crowd')
+    one = Instance('--origin', SHOWN)
+    row('2,000 files in one directory, --validate 1s', crowd, one.time('crowd'))
+    one.stop()
+    shutil.rmtree(f'{BELOW}/crowd', ignore_errors=True)
     one = with_origin('--names', 'async')
     for what in ('make', 'stat', 'remove'):
         row(f'tree, {what}, --names async', tree[what], one.time(what))

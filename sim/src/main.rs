@@ -52,6 +52,18 @@ impl Runs {
     }
 }
 
+/// What a plan with an origin has besides.
+#[derive(Debug, clap::Args)]
+struct More {
+    /// With `--origin`: directories move, links are refused, files are pinned, what is dirty goes
+    /// back by itself, and space is short.
+    #[arg(long, requires = "origin")]
+    wide: bool,
+    /// With `--origin`: who wants one name does not wait until all of its directory are listed.
+    #[arg(long, requires = "origin")]
+    hurried: bool,
+}
+
 /// Runs the daemons of many nodes in simulation, one run for each seed.
 #[derive(Debug, Parser)]
 struct Arguments {
@@ -102,10 +114,8 @@ struct Arguments {
     /// A node whose root shows a directory outside that is slow, fails and is changed by others.
     #[arg(long, conflicts_with_all = ["bytes", "scraps", "locks", "entries", "submit", "own"])]
     origin: bool,
-    /// With `--origin`: directories move, links are refused, files are pinned, what is dirty goes
-    /// back by itself, and space is short.
-    #[arg(long, requires = "origin")]
-    wide: bool,
+    #[command(flatten)]
+    more: More,
     /// Only this part of what the seed says, as printed for a run that failed.
     #[arg(long)]
     part: Option<Part>,
@@ -242,7 +252,8 @@ impl Arguments {
         let (mut failed, mut jobs, mut items, mut conflicts) = (0, 0, 0, 0);
         for seed in seeds {
             let drawn = origin::Plan::draw(seed, self.nodes);
-            let whole = if self.wide { drawn.widened() } else { drawn };
+            let wide = if self.more.wide { drawn.widened() } else { drawn };
+            let whole = if self.more.hurried { wide.hurried() } else { wide };
             let plan = self.part.as_ref().map_or_else(|| whole.clone(), |part| part.of(&whole));
             let options = origin::Options { trace: self.trace, bug: None };
             let outcome = origin::run(&plan, options);
@@ -265,7 +276,12 @@ impl Arguments {
         let seed = plan.seed;
         println!("seed {seed} fails: {} nodes of {} shards", plan.nodes, plan.shards);
         let nodes = self.nodes.map_or_else(String::new, |nodes| format!(" --nodes {nodes}"));
-        let wide = if self.wide { " --wide" } else { "" };
+        let wide = match (self.more.wide, self.more.hurried) {
+            (true, true) => " --wide --hurried",
+            (true, false) => " --wide",
+            (false, true) => " --hurried",
+            (false, false) => "",
+        };
         let mut command =
             format!("cargo run --release -p mayfly-sim -- --origin{wide}{nodes} --seed {seed}");
         if !self.no_shrink && self.part.is_none() {

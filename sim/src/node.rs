@@ -157,6 +157,9 @@ pub struct CachePolicy {
     pub write_back: WriteBack,
     /// Space of a node, bytes, if that is short.
     pub space_bytes: Option<u64>,
+    /// Names of a directory that is being listed are looked at alone after so long, milliseconds,
+    /// if that is not what it is elsewhere.
+    pub patience_ms: Option<u64>,
 }
 
 /// Where everything is.
@@ -215,6 +218,9 @@ impl Opener for Shards {
             let link = Link::default();
             shard.link_origins(&[link], valid_ms).map_err(|error| error.to_string())?;
             shard.write_back(self.policy.write_back);
+            if let Some(patience_ms) = self.policy.patience_ms {
+                shard.look_alone_after(patience_ms);
+            }
         }
         Ok(shard)
     }

@@ -55,6 +55,14 @@ fn directories_that_move_and_little_space_find_nothing() {
     (1..=SEEDS).for_each(|seed| finds_nothing_wide(seed, ""));
 }
 
+#[test]
+fn names_that_are_looked_at_alone_while_all_are_listed_find_nothing() {
+    for seed in 1..=SEEDS {
+        finds_nothing_in(Plan::draw(seed, None).hurried(), " --hurried", "");
+        finds_nothing_in(Plan::draw(seed, None).widened().hurried(), " --wide --hurried", "");
+    }
+}
+
 /// A close did not wait for the flush of a file that was at home at another node.
 #[test]
 fn what_is_closed_at_another_node_is_outside() {
@@ -109,6 +117,13 @@ fn a_directory_may_have_been_moved_for_a_call_that_failed() {
 #[test]
 fn a_read_that_finds_no_space_is_told_so() {
     [2004, 4874].into_iter().for_each(|seed| finds_nothing_wide(seed, ""));
+}
+
+/// All of a file was wanted that is longer than there was space. Its first bytes went for its last
+/// ones, were fetched once more, and then it was said to have changed: EIO.
+#[test]
+fn a_file_for_which_there_is_no_space_is_not_fetched_ahead() {
+    finds_nothing_wide(9700056, "");
 }
 
 /// A request that changes names outside is run again when that was done, and looked at the
@@ -241,6 +256,13 @@ fn what_others_replace_while_it_is_written_may_go() {
 #[test]
 fn an_object_that_a_slow_keeper_is_at_goes_later() {
     [108826, 110026].into_iter().for_each(|seed| finds_nothing(seed, None, ""));
+}
+
+/// A file was flushed by the path of a directory that was being moved, where another one had been
+/// made since.
+#[test]
+fn what_is_below_a_directory_is_not_flushed_while_that_is_moved() {
+    finds_nothing_wide(4002725, "//0-7/0-1,3-7/0-4/0-10,12-23");
 }
 
 /// The judge took a conflict for none, where others had removed what was to be moved.

@@ -16,6 +16,8 @@ const DIRECTORIES: usize = 3;
 /// In each of them.
 const FILES: usize = 20;
 const FILE_BYTES: usize = 3_000;
+/// Files of a large directory: looks at all of them keep the one queue for half a minute.
+const MANY: u64 = 30_000;
 
 /// An instance that shows what is shown slowly.
 struct Slow<'a> {
@@ -87,6 +89,31 @@ fn a_tree_that_is_read_twice_costs_one_listing_a_directory_and_one_look_and_open
     }
     ensure!(calls.bytes_read == (DIRECTORIES * FILES * FILE_BYTES) as u64, "{}", calls.bytes_read);
     slow.instance.stop().map(drop)
+}
+
+/// Otherwise the first sample of a million would be there when all of them were looked at.
+#[test]
+fn a_file_of_a_large_directory_is_read_before_all_of_it_is_listed() -> Result<()> {
+    if !is_possible() {
+        return Ok(());
+    }
+    let _turn = Turn::take()?;
+    let scratch = Scratch::new("slow-large")?;
+    let metadata = Duration::from_millis(1);
+    let slow = Slow::start(&scratch, "large", Speeds { metadata, ..Speeds::default() })?;
+    fs::create_dir(slow.below.join("many"))?;
+    for number in 0..MANY {
+        fs::write(slow.below.join(format!("many/{number}")), format!("{number}"))?;
+    }
+    let read = "cat many/777; cat many/none 2> /dev/null || echo ' none'; echo x > many/new; \
+                cat many/new; rm many/778; test ! -e many/778";
+    ensure!(slow.sh(read)? == "777 none\nx", "what is read differs");
+    let listed = slow.outside.pace().calls().of(Call::Lookup);
+    ensure!(listed < MANY, "all {listed} were looked at by then");
+    slow.instance.stop()?;
+    ensure!(fs::read(slow.below.join("many/new"))? == b"x\n", "it is not outside");
+    ensure!(!slow.below.join("many/778").exists(), "it is there outside");
+    Ok(())
 }
 
 #[test]

@@ -205,9 +205,7 @@ impl Shard {
         if !self.transactions.completed_elsewhere.is_empty() {
             self.go_on_behind(caller);
         }
-        if !self.tier.items.is_empty() {
-            self.end_late_items();
-        }
+        self.end_long_waits();
         if !self.tier.journal.begun.is_empty() {
             self.end_changes_behind(caller);
         }

@@ -6,7 +6,7 @@
 //! So an operation reads the same in a directory that has an origin, but for a few gates:
 //!
 //! - `names_at_hand`: the directory's entries are taken over, and were seen outside lately
-//!   ([`gates`], [`seen`]).
+//!   ([`gates`], [`seen`]). `name_at_hand`: one of them was, at least ([`named`]).
 //! - `file_at_hand`: so are the attributes of the file.
 //! - `bytes_at_hand`: all bytes of the file are here ([`fetched`]).
 //! - `change_at_origin`: the name was changed outside ([`through`]), or will be ([`journal`]).
@@ -34,7 +34,7 @@ pub(crate) mod gates;
 pub(crate) mod items;
 pub(crate) mod journal;
 pub(crate) mod link;
-pub(crate) mod pins;
+pub(crate) mod named;
 pub(crate) mod prefetch;
 pub(crate) mod reports;
 pub(crate) mod seats;

@@ -3,12 +3,17 @@
 
 mod support;
 
-use mayfly_types::{Errno, FileKind, limits::INLINE_BYTES_MAX};
+use std::sync::atomic::Ordering::Relaxed;
+
+use mayfly_types::{
+    Errno, FileKind, OpenRef,
+    limits::{INLINE_BYTES_MAX, TIER_LONG_LOOK_MS},
+};
 use mayfly_wire::{
-    MakeDirectory, Open, Read, Stat, Target, TierAsk, TierDone, TierWork, Unlink,
+    MakeDirectory, Open, Read, Rename, Stat, Target, TierAsk, TierDone, TierWork, Unlink,
     tier::{
-        NO_ATTR, TIER_CREATE, TIER_FETCH, TIER_FLUSH, TIER_FLUSH_NOW, TIER_LOOK,
-        TIER_MAKE_DIRECTORY, TIER_REMOVE_DIRECTORY,
+        NO_ATTR, TIER_CHECK, TIER_CREATE, TIER_FETCH, TIER_FLUSH, TIER_FLUSH_NOW, TIER_LOOK,
+        TIER_MAKE_DIRECTORY, TIER_REMOVE_DIRECTORY, TIER_RENAME,
     },
 };
 use support::{
@@ -165,6 +170,139 @@ fn a_file_that_is_written_while_it_is_flushed_stays_dirty() {
     assert_eq!(bench.source().dirty_files, 0);
     bench.ask(&TierAsk { what: TIER_FLUSH_NOW, shard: 0, path: b"" }).unwrap();
     assert_eq!(bench.count(TIER_FLUSH), 2, "what is clean is not flushed");
+}
+
+/// A job that made many files had all that it had made so far listed anew each second.
+#[test]
+fn what_took_long_to_list_is_not_listed_again_at_once() {
+    let mut bench = Bench::several(1, 1, Some(1000));
+    bench.outside.insert("d/".to_owned(), (1, Vec::new()));
+    bench.outside.extend((0..100).map(|number| (format!("d/{number}"), (1, Vec::new()))));
+    let new = Stat { target: Target::Path(walk("in/d/new", 0)) };
+    let looker = bench.begin(SESSION, &new);
+    while !bench.given.is_empty() {
+        let look = bench.given.remove(0);
+        let took_ms = if look.path == "d" { 400 } else { 0 };
+        bench.node.clock.0.fetch_add(took_ms, Relaxed);
+        bench.perform(&look);
+    }
+    assert_eq!(bench.answer(looker).unwrap().0, Errno::ENOENT.raw() as u32);
+    bench.outside.insert("d/new".to_owned(), (2, Vec::new()));
+    bench.outside.insert("d/7".to_owned(), (2, b"longer".to_vec()));
+    bench.node.clock.0.fetch_add(1_100, Relaxed);
+    assert_eq!(bench.stat("in/d/new").err(), Some(Errno::ENOENT));
+    assert_eq!(bench.stat("in/d/7").unwrap().size_bytes, 6, "what is known is looked at itself");
+    // However long it took, of a hundred names it is not believed for ever.
+    bench.node.clock.0.fetch_add(200, Relaxed);
+    assert_eq!(bench.stat("in/d/new").unwrap().size_bytes, 0);
+    bench.expect_nothing_wrong();
+}
+
+/// The first file of a directory with a million names was opened when all of them were listed.
+#[test]
+fn who_wants_one_name_does_not_wait_until_many_are_listed() {
+    let mut bench = Bench::several(1, 1, Some(1000));
+    bench.outside.insert("d/".to_owned(), (1, Vec::new()));
+    bench.outside.extend((0..100).map(|number| (format!("d/{number}"), (1, b"old".to_vec()))));
+    let of = |path| Stat { target: Target::Path(walk(path, 0)) };
+    let failed = Errno::ENOENT.raw() as u32;
+    let first = bench.begin(SESSION, &of("in/d/7"));
+    let top = bench.take_given(TIER_LOOK);
+    bench.perform(&top);
+    let look = bench.take_given(TIER_LOOK);
+    let (seen, packed) = bench.act(&look).unwrap();
+    assert_eq!((look.path.as_str(), bench.given.len()), ("d", 0));
+    // Both are made when the listing has been read, and one goes.
+    bench.outside.insert("d/late".to_owned(), (2, b"later".to_vec()));
+    bench.outside.insert("d/7".to_owned(), (2, b"longer".to_vec()));
+    bench.outside.remove("d/9");
+    bench.node.clock.0.fetch_add(TIER_LONG_LOOK_MS, Relaxed);
+    let others = ["in/d/late", "in/d/9", "in/d/8"].map(|path| bench.begin(OTHER, &of(path)));
+    bench.work();
+    let statuses = others.map(|caller| bench.answer(caller).unwrap().0);
+    assert_eq!((bench.answer(first).unwrap().0, statuses), (0, [0, failed, 0]));
+    assert_eq!(bench.count(TIER_CHECK), 4);
+    assert_eq!(bench.stat("in/d/7").unwrap().size_bytes, 6);
+    assert_eq!(bench.count(TIER_CHECK), 4, "it was seen lately");
+    assert_eq!(bench.stat("in/d").unwrap().mtime.seconds, 1, "nobody has changed it here");
+    // What the listing says of these names is older than what is known.
+    let (number, bytes) = (look.number, packed.as_slice());
+    let told = TierDone { number, status: 0, more: false, same: false, attr: seen, bytes };
+    bench.begin(KEEPER, &told);
+    bench.begin(KEEPER, &TierWork {});
+    for (path, found) in [("in/d/late", Ok(5)), ("in/d/9", Err(Errno::ENOENT)), ("in/d/7", Ok(6))] {
+        assert_eq!(bench.stat(path).map(|attr| attr.size_bytes), found, "{path}");
+    }
+    assert_eq!(bench.stat("in/d/50").unwrap().size_bytes, 3);
+    assert_eq!(bench.count(TIER_LOOK), 3, "what was left out of the first is found by another one");
+    bench.expect_nothing_wrong();
+}
+
+/// A file in a directory is dirty.
+fn dirty_below() -> (Bench, OpenRef) {
+    let mut bench = Bench::new();
+    bench.outside.insert("d/".to_owned(), (1, Vec::new()));
+    bench.outside.insert("d/file".to_owned(), (1, b"file".to_vec()));
+    let file = bench.open("in/d/file", O_RDWR).unwrap();
+    bench.write(file, b"FILE");
+    (bench, file)
+}
+
+/// A file was flushed by the old path of a directory that was being moved, where another one had
+/// been made since: the keeper put a copy into that.
+#[test]
+fn the_keeper_has_a_move_of_a_directory_or_what_is_below() {
+    let (mut bench, file) = dirty_below();
+    let all = TierAsk { what: TIER_FLUSH_NOW, shard: 0, path: b"in" };
+    let flusher = bench.begin(OTHER, &all);
+    let flush = bench.take_given(TIER_FLUSH);
+    let (new, flags) = (walk("in/d/new", 0), O_CREAT | O_RDWR);
+    let maker = bench.begin(OTHER, &Open { walk: new, flags, mode: 0o600, uid: 0, gid: 0 });
+    bench.work_until(TIER_CREATE);
+    let create = bench.take_given(TIER_CREATE);
+    let moves = Rename { from: walk("in/d", 0), to: walk("in/e", 0), flags: 0 };
+    let mover = bench.begin(SESSION, &moves);
+    bench.work();
+    bench.perform(&create);
+    assert_eq!(bench.answer(maker).unwrap().0, 0);
+    assert_eq!(bench.count(TIER_RENAME), 0, "something is written back below");
+    assert_eq!(bench.stat("in/d/new").unwrap().size_bytes, 0, "who looks does not wait for that");
+    let make = MakeDirectory { walk: walk("in/d/sub", 0), mode: 0o755, uid: 0, gid: 0 };
+    let late = bench.begin(OTHER, &make);
+    bench.work();
+    assert_eq!(bench.answer(late), None, "who changes something waits for the move");
+    bench.perform(&flush);
+    assert_eq!(bench.answer(flusher).unwrap().0, 0);
+    assert_eq!(bench.outside["d/file"].1, b"FILE");
+    bench.work();
+    assert_eq!(bench.answer(mover).unwrap().0, 0);
+    assert_eq!(bench.answer(late).unwrap().0, Errno::ENOENT.raw() as u32);
+    assert!(bench.outside.keys().all(|name| !name.starts_with("d/") && !name.ends_with("sub/")));
+    assert_eq!(bench.outside["e/file"].1, b"FILE");
+    assert!(bench.outside.contains_key("e/new"));
+    assert_eq!(bench.read(file).unwrap(), b"FILE");
+    bench.expect_nothing_wrong();
+}
+
+/// Until it has come again nobody knows under which name the directory is.
+#[test]
+fn what_is_below_a_directory_waits_for_a_move_that_an_earlier_daemon_had_begun() {
+    let (mut bench, _) = dirty_below();
+    let moves = Rename { from: walk("in/d", 0), to: walk("in/e", 0), flags: 0 };
+    let mover = bench.begin(SESSION, &moves);
+    bench.work_until(TIER_RENAME);
+    let rename = bench.take_given(TIER_RENAME);
+    bench.act(&rename).unwrap();
+    bench.restart();
+    let all = TierAsk { what: TIER_FLUSH_NOW, shard: 0, path: b"in" };
+    let flusher = bench.begin(OTHER, &all);
+    assert!(bench.given.is_empty(), "{:?}", bench.given);
+    bench.hand_in(mover, &moves);
+    bench.work();
+    assert_eq!(bench.answer(mover).unwrap().0, 0);
+    assert_eq!(bench.answer(flusher).unwrap().0, 0);
+    assert_eq!(bench.outside["e/file"].1, b"FILE");
+    assert_eq!(bench.source().conflicts, 0);
 }
 
 #[test]

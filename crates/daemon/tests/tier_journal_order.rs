@@ -8,13 +8,13 @@ mod support;
 use std::collections::BTreeMap;
 
 use mayfly_daemon::{Caller, Directories};
-use mayfly_types::Errno;
+use mayfly_types::{Errno, FileKind};
 use mayfly_wire::{
     MakeDirectory, Open, Operation, Reader, Rename, SET_MODE, SetAttr, Target, TierAsk, TierTold,
     Unlink, Wire,
     tier::{
-        TIER_CREATE, TIER_FLUSH_NOW, TIER_MAKE_DIRECTORY, TIER_REMOVE, TIER_REMOVE_DIRECTORY,
-        TIER_RENAME, TIER_SET_ATTR, TIER_STATUS, TierSource, unpacked,
+        TIER_CHECK, TIER_CREATE, TIER_FLUSH_NOW, TIER_MAKE_DIRECTORY, TIER_REMOVE,
+        TIER_REMOVE_DIRECTORY, TIER_RENAME, TIER_SET_ATTR, TIER_STATUS, TierSource, unpacked,
     },
 };
 use support::{
@@ -148,6 +148,10 @@ struct Play {
     in_vain: usize,
     inside: Tree,
     before: Tree,
+    /// Who wants one name never waits until all are listed.
+    hurried: bool,
+    /// So many names were looked at of which nothing is known.
+    alone: u32,
 }
 
 fn ask<'a, O: Operation<'a>>(bench: &mut Bench, again: Option<Caller>, request: &O) -> Caller {
@@ -197,6 +201,8 @@ impl Play {
             current: None,
             inside: before.clone(),
             before,
+            hurried: false,
+            alone: 0,
         }
     }
 
@@ -266,6 +272,7 @@ impl Play {
     fn keeper(&mut self) -> bool {
         let at = self.dice.below(self.bench.given.len());
         let item = self.bench.given.remove(at);
+        self.alone += u32::from(item.what == TIER_CHECK && item.known.kind == FileKind::Fifo);
         let dies = self.dice.below(12) == 0;
         if dies && self.dice.below(3) == 0 {
             // It dies before the keeper has begun.
@@ -373,6 +380,9 @@ impl Play {
             let caller = self.ask(&step, None);
             self.current = Some(step.clone());
             let status = loop {
+                if self.hurried {
+                    self.bench.node.cores.iter_mut().for_each(|core| core.look_alone_after(0));
+                }
                 if let Some((status, _)) = self.bench.answer(caller) {
                     break status;
                 }
@@ -429,6 +439,19 @@ fn that_is_so_when_each_call_looks_outside() {
     for seed in 0..100 {
         Play::new(seed, Some(0)).play();
     }
+}
+
+#[test]
+fn that_is_so_when_each_name_is_looked_at_alone() {
+    let mut alone = 0;
+    for seed in 0..60 {
+        let play = if seed % 2 == 0 { Play::new } else { Play::several };
+        let mut play = play(seed, Some(0));
+        play.hurried = true;
+        play.play();
+        alone += play.alone;
+    }
+    assert!(alone > 0, "no name was looked at alone");
 }
 
 #[test]

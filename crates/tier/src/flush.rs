@@ -97,7 +97,7 @@ pub(crate) fn flush(
     let note = note_of(notes, item);
     let earlier = noted(&note);
     let flushed = write_own(place, &own, item, (objects, earlier)).and_then(|(written, mapped)| {
-        let outcome = put_in_place(place, &own, item, (&written, &note, earlier))?;
+        let outcome = put_in_place(place, (&own, &written), item, (&note, earlier))?;
         Ok(Outcome { same: mapped, ..outcome })
     });
     if flushed.is_err() {
@@ -121,18 +121,22 @@ pub(crate) fn is_expected(item: &TierItem<'_>, there: Option<&Attr>, earlier: Op
     })
 }
 
-/// Writes the bytes beside the master copy; what came of it, and whether the object may be mapped.
+/// Writes the bytes beside the master copy; the file, and whether the object may be mapped.
 fn write_own(
     place: &Place,
     own: &Place,
     item: &TierItem<'_>,
     (objects, earlier): (&Path, Option<Put>),
-) -> Result<(Attr, bool), Errno> {
+) -> Result<(File, bool), Errno> {
     let flags =
         OFlags::CREATE | OFlags::TRUNC | OFlags::WRONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    let mode = Mode::from_raw_mode(0o600);
+    let wanted = item.attr.mode & 0o7777;
+    // Whoever finds it later, and comes again, may write it.
+    let mode = Mode::from_raw_mode(wanted & 0o777 | 0o600);
     let file = openat(&own.directory, &*own.name, flags, mode).map_err(errno)?;
     let mut file = File::from(file);
+    // While nothing was written a network file system knows what it has just made.
+    let mode = give_away(&file, &item.attr)?;
     let (mut mapped, mut mtime) = (false, item.attr.mtime);
     let copied = if item.other.is_empty() {
         file.write_all(item.bytes)
@@ -149,12 +153,13 @@ fn write_own(
         }
     };
     copied.map_err(|error| io_errno(&error))?;
-    give_away(&file, &item.attr);
-    xattrs::take_along(place, &file)?;
-    fchmod(&file, Mode::from_raw_mode(item.attr.mode & 0o7777)).map_err(errno)?;
+    let has_other_mode = xattrs::take_along(place, &file)? || mode != Some(wanted);
+    if has_other_mode {
+        fchmod(&file, Mode::from_raw_mode(wanted)).map_err(errno)?;
+    }
     set_times(&file, item.attr.atime, mtime)?;
     fsync(&file).map_err(errno)?;
-    Ok((attr_of(&fstat(&file).map_err(errno)?), mapped))
+    Ok((file, mapped))
 }
 
 /// The master copy, if it is the expected one.
@@ -166,14 +171,18 @@ fn open_known(place: &Place, item: &TierItem<'_>, earlier: Option<Put>) -> Resul
     if is_it { Ok(file) } else { Err(Errno::ESTALE) }
 }
 
-/// The file belongs to whom the instance says, where that is allowed.
-fn give_away(file: impl AsFd, attr: &Attr) {
-    let Ok(stat) = fstat(&file) else { return };
+/// The file belongs to whom the instance says, where that is allowed. Its mode, if it was theirs.
+fn give_away(file: impl AsFd, attr: &Attr) -> Result<Option<u32>, Errno> {
+    let stat = fstat(&file).map_err(errno)?;
     let gid = (stat.st_gid != attr.gid).then(|| Gid::from_raw(attr.gid));
     let uid = (stat.st_uid != attr.uid).then(|| Uid::from_raw(attr.uid));
-    if gid.is_some() || uid.is_some() {
-        let _ = fchown(&file, uid, gid);
+    if gid.is_none() && uid.is_none() {
+        return Ok(Some(stat.st_mode & 0o7777));
     }
+    // Nobody else reads it before it has its mode.
+    fchmod(&file, Mode::from_raw_mode(0o600)).map_err(errno)?;
+    let _ = fchown(&file, uid, gid);
+    Ok(None)
 }
 
 /// A path that the daemon gives leads to an object.
@@ -188,10 +197,11 @@ pub(crate) fn object_path(objects: &Path, path: &[u8]) -> Result<PathBuf, Errno>
 
 fn put_in_place(
     place: &Place,
-    own: &Place,
+    (own, file): (&Place, &File),
     item: &TierItem<'_>,
-    (written, note, earlier): (&Attr, &Path, Option<Put>),
+    (note, earlier): (&Path, Option<Put>),
 ) -> Result<Outcome, Errno> {
+    let attr = || fstat(file).map(|stat| attr_of(&stat)).map_err(errno);
     let there = place.stat()?.map(|stat| attr_of(&stat));
     let (is_known, is_whole) = (is_expected(item, there.as_ref(), earlier), is_whole(item));
     if is_known && !is_whole && there.is_some() || !is_known && is_partly(item) {
@@ -202,9 +212,10 @@ fn put_in_place(
         let attr = there.unwrap_or(NO_ATTR);
         return Ok(Outcome { status: TIER_CONFLICT, bytes: copy, ..Outcome::of(attr) });
     }
-    note_put(note, put_of(written))?;
+    note_put(note, put_of(&attr()?))?;
     renameat(&own.directory, &*own.name, &place.directory, &*place.name).map_err(errno)?;
-    Ok(Outcome::of(place.attr()?))
+    // Not that of the name: others may have put another file there by now, which is not ours.
+    Ok(Outcome::of(attr()?))
 }
 
 /// Gives our bytes a name of their own; which.

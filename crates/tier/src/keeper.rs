@@ -36,7 +36,7 @@ use crate::{
     chunks::{self, OpenFiles},
     flush, names,
     outcome::Outcome,
-    place::{Place, open_root},
+    place::{OWN_PREFIX, Place, open_root},
     xattrs,
 };
 
@@ -229,6 +229,10 @@ impl Keeper {
         let _busy = self.names.take(item);
         let outside = self.origins.outside.get(item.source as usize).ok_or(Errno::EINVAL)?;
         let late;
+        let name = item.path.rsplit(|byte| *byte == b'/').next().unwrap_or_default();
+        if item.what == TIER_CHECK && name.starts_with(OWN_PREFIX) {
+            return Err(Errno::ENOENT);
+        }
         let root = match self.roots.get(item.source as usize) {
             Some(Some(root)) => root,
             _ => {

@@ -109,12 +109,13 @@ pub(crate) fn remove(place: &Place, item: &TierItem<'_>) -> Result<Outcome, Errn
 }
 
 /// A file that is to take the place of another one gets its attributes and its ACL. Others, such
-/// as labels, are the system's to give.
-pub(crate) fn take_along(from: &Place, to: impl AsFd) -> Result<(), Errno> {
+/// as labels, are the system's to give. Whether any was set or removed.
+pub(crate) fn take_along(from: &Place, to: impl AsFd) -> Result<bool, Errno> {
     match from.stat()? {
         Some(stat) if attr_of(&stat).kind == mayfly_types::FileKind::Regular => {}
-        _ => return Ok(()),
+        _ => return Ok(false),
     }
+    let mut changes = false;
     let (path, to) = (path_of(from)?, to.as_fd());
     let is_kept = |name: &CString| name.to_bytes().starts_with(USER) || name.to_bytes() == ACL;
     let (mut list, mut other) = (vec![0; BYTES_MAX], vec![0; BYTES_MAX]);
@@ -127,6 +128,7 @@ pub(crate) fn take_along(from: &Place, to: impl AsFd) -> Result<(), Errno> {
                 let same = fgetxattr(to, &**name, &mut other).ok().map(|of| &other[..of]);
                 if same != Some(&value[..bytes]) {
                     fsetxattr(to, &**name, &value[..bytes], XattrFlags::empty()).map_err(errno)?;
+                    changes = true;
                 }
             }
             Err(rustix::io::Errno::NODATA) => {}
@@ -136,8 +138,9 @@ pub(crate) fn take_along(from: &Place, to: impl AsFd) -> Result<(), Errno> {
     // The directory may have given it some.
     for name in there.iter().filter(|name| is_kept(name) && !names.contains(name)) {
         fremovexattr(to, &**name).map_err(errno)?;
+        changes = true;
     }
-    Ok(())
+    Ok(changes)
 }
 
 #[cfg(test)]

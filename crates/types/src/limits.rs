@@ -167,6 +167,15 @@ pub const TIER_KNOWN_MAX: usize = 1 << 20;
 /// Files of which is kept in mind what extended attributes they have outside, of
 /// [`XATTRS_BYTES_MAX`] each.
 pub const TIER_XATTRS_KNOWN_MAX: usize = 1024;
+/// So many times as long as a listing took it is believed, if that is longer than other things are.
+pub const TIER_LISTING_KEPT: u64 = 8;
+/// What each name adds to that time, at most, milliseconds.
+pub const TIER_NAME_LISTED_MS: u64 = 2;
+/// A listing of so many names, or fewer, is believed as long as other things, however long it took.
+pub const TIER_SHORT_LISTING: usize = 64;
+/// Who wants one name of a directory that is being listed for longer than this has it looked at
+/// alone, milliseconds.
+pub const TIER_LONG_LOOK_MS: u64 = 1000;
 /// Longest listing of a directory outside, packed, bytes.
 pub const TIER_LISTING_BYTES_MAX: usize = 256 << 20;
 /// Conflicts and errors that are told.

@@ -250,7 +250,9 @@ impl Shard {
     /// When the shard has to be called again though nobody asks for anything.
     #[must_use]
     pub fn due(&self) -> Option<Duration> {
-        let due = self.leases.kept_files.next.is_some() || self.leases.mount_names.is_due();
+        let due = self.leases.kept_files.next.is_some()
+            || self.leases.mount_names.is_due()
+            || !self.tier.looks.is_empty();
         due.then_some(LOOK_EVERY)
     }
 

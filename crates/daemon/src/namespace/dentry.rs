@@ -39,7 +39,7 @@ impl Shard {
         (directory, cookie, name): (FileId, u64, &[u8]),
         wanted: Wanted,
     ) -> Outcome<Option<(FileId, FileKind)>> {
-        self.names_at_hand(directory)?;
+        self.name_at_hand(directory, name)?;
         self.tell_of_failure(directory, name)?;
         match self.namespace.cache.get(cookie, directory, name, self.leases.now) {
             Some(Cached::Directory(id)) => return Ok(Some((id, FileKind::Directory))),

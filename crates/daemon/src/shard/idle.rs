@@ -53,6 +53,7 @@ impl Shard {
             self.look_at_clocks();
             self.keep_in_time();
             self.forget_in_time();
+            self.end_long_waits();
         }
         for object in std::mem::take(&mut self.files.background.removed) {
             if let Err(error) = self.store.delete(&key::doomed(object.file, object.generation)) {

@@ -159,17 +159,18 @@ impl Shard {
         if self.tier.filling.covers(inode.id, missing) {
             return Ok(Fault::Busy);
         }
-        let mut came = 0;
+        let (mut came, mut changed) = (0, false);
         for (wanted, result) in &self.run.outside.done {
             let Wanted::Chunks(file, _, Run { first, end, .. }) = wanted else { continue };
             if *file == inode.id && (*first..*end).contains(&missing) {
-                let _seen: Seen = (*result)?;
+                let seen: Seen = (*result)?;
                 came += 1;
+                changed |= !seen.same;
             }
         }
         if came > 1 {
-            // It has changed each time.
-            return Err(Errno::EIO.into());
+            // It has changed meanwhile, or has made room for what came behind it.
+            return Err(if changed { Errno::EIO } else { Errno::ENOSPC }.into());
         }
         let end = run.end.min(missing + TIER_RUN_CHUNKS_MAX).min(chunks.count());
         let at = self.place_at_origin(inode)?;

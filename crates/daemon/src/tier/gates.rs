@@ -1,4 +1,4 @@
-//! What an operation passes before it relies on what is here.
+//! What an operation passes before it relies on what is here, and work before it is the keeper's.
 
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -11,9 +11,11 @@ use mayfly_wire::tier::TierCounts;
 
 use crate::{
     fault::{Fault, Outcome},
+    maps::HashMap,
     namespace::state::inode::Located,
-    shard::Shard,
+    shard::{Shard, state::task::Task},
     tier::state::{
+        item::{Item, Work},
         table::Known,
         wanted::{At, Seen, Wanted},
     },
@@ -94,6 +96,7 @@ impl Shard {
             self.tier.know_directory(directory, Known::At(now_ms));
             return Ok(());
         }
+        self.run.outside.one_of = None;
         Err(Fault::Outside(Box::new(wanted)))
     }
 
@@ -110,11 +113,7 @@ impl Shard {
         if inode.origin.is_none() || inode.links == 0 {
             return Ok(());
         }
-        let now_ms = self.elapsed_ms();
-        let seen_ms = self.tier.files.get(&inode.id);
-        if self.tier.valid_ms.is_none()
-            || seen_ms.is_some_and(|seen_ms| self.tier.is_valid(*seen_ms, now_ms))
-        {
+        if self.tier.valid_ms.is_none() || self.was_seen_lately(inode.id) {
             return Ok(());
         }
         let at = self.place_at_origin(inode)?;
@@ -127,6 +126,12 @@ impl Shard {
             Some(done) => Ok(done.map(drop)?),
             None => Err(Fault::Outside(Box::new(wanted))),
         }
+    }
+
+    /// Whether the attributes of the file, under its name, were seen outside lately.
+    pub(crate) fn was_seen_lately(&self, file: FileId) -> bool {
+        let (now_ms, seen_ms) = (self.elapsed_ms(), self.tier.files.get(&file));
+        seen_ms.is_some_and(|seen_ms| self.tier.is_valid(*seen_ms, now_ms))
     }
 
     /// All bytes of the file are here.
@@ -289,19 +294,144 @@ impl Shard {
                 names.reverse();
                 return Ok((root.source, names.join(&b'/')));
             }
-            if let Some((above, name)) = self.tier.journal.place_of(directory) {
-                names.push(name.clone());
-                directory = *above;
-                continue;
-            }
-            let located = self.load_own(directory)?;
-            if located.inode.links == 0 || directory == FileId::ROOT {
-                return Err(Errno::ENOENT.into());
-            }
-            let node = located.directory()?;
-            names.push(node.name.clone());
-            directory = node.parent;
+            let (above, name) = self.name_at_origin(directory)?;
+            names.push(name);
+            directory = above;
         }
+    }
+
+    /// The name of a directory that is not the root of an origin.
+    fn name_at_origin(&mut self, directory: FileId) -> Outcome<At> {
+        if let Some(at) = self.tier.journal.place_of(directory) {
+            return Ok(at.clone());
+        }
+        let located = self.load_own(directory)?;
+        if located.inode.links == 0 || directory == FileId::ROOT {
+            return Err(Errno::ENOENT.into());
+        }
+        let node = located.directory()?;
+        Ok((node.parent, node.name.clone()))
+    }
+
+    /// Whether the keeper gets the item later. Where a directory is moved, the path of what is
+    /// below is another one from then on, and the old one may be that of something else. So the
+    /// keeper has a move, or what is below, and not both; what was begun first is first.
+    pub(crate) fn is_to_wait(&mut self, number: u64) -> bool {
+        let Some(item) = self.tier.items.get(&number) else { return false };
+        if item.behind.is_some_and(|other| self.tier.items.contains_key(&other)) {
+            return true;
+        }
+        // What is gone has no path: who encodes the item says so.
+        let waits = self.is_below_a_move(number).unwrap_or(false);
+        waits || self.moves_what_is_in_use(number).unwrap_or(false)
+    }
+
+    /// The item that has to end before this is wanted again, or for whose result it waits. Busy: a
+    /// change of names that is not known here.
+    pub(crate) fn in_the_way_of(&mut self, task: &Task, wanted: &Wanted) -> Outcome<Option<u64>> {
+        match wanted {
+            Wanted::Look(directory) => Ok(self.tier.looks.get(directory).copied()),
+            Wanted::Change(..) => self.before_a_change(task, &wanted.names()),
+            other => Ok(other.at().and_then(|at| self.tier.busy.get(at).copied())),
+        }
+    }
+
+    /// Where a directory above is moved, the request is run again after that: its path may lead
+    /// elsewhere then.
+    fn before_a_change(&mut self, task: &Task, names: &[At]) -> Outcome<Option<u64>> {
+        if let Some(number) = self.tier.in_the_way(names) {
+            return Ok(Some(number));
+        }
+        for (mut directory, _) in names.iter().cloned() {
+            while self.tier.roots.get(directory).is_none() {
+                // What is gone is for the request to find out.
+                let Ok(at) = self.name_at_origin(directory) else { break };
+                let number = self.tier.busy.get(&at).copied();
+                let item = number.and_then(|number| self.tier.items.get(&number));
+                if item.is_some_and(Item::moves) {
+                    return Ok(number);
+                }
+                if self.tier.is_changed_by_others(&at, task) {
+                    return Err(Fault::Busy);
+                }
+                directory = at.0;
+            }
+        }
+        Ok(None)
+    }
+
+    /// The directories in which the item's names are.
+    fn directories_of_item(&self, number: u64) -> Vec<FileId> {
+        let Some(item) = self.tier.items.get(&number) else { return Vec::new() };
+        match &item.work {
+            Work::Wanted(Wanted::Look(directory)) => vec![*directory],
+            Work::Wanted(Wanted::Chunks(_, at, _)) => vec![at.0],
+            _ => item.names().into_iter().map(|at| at.0).collect(),
+        }
+    }
+
+    fn is_below_a_move(&mut self, number: u64) -> Outcome<bool> {
+        for mut directory in self.directories_of_item(number) {
+            while self.tier.roots.get(directory).is_none() {
+                let at = self.name_at_origin(directory)?;
+                if self.tier.is_moved_before(&at, number) {
+                    return Ok(true);
+                }
+                directory = at.0;
+            }
+        }
+        Ok(false)
+    }
+
+    /// Whether the item moves a directory, and another one below has to be done before.
+    fn moves_what_is_in_use(&mut self, number: u64) -> Outcome<bool> {
+        let item = self.tier.items.get(&number).filter(|item| item.moves());
+        let Some(item) = item else { return Ok(false) };
+        let names = item.names();
+        let Some(from) = names.first() else { return Ok(false) };
+        let kind = match item.entry.and_then(|entry| self.tier.journal.entries.get(&entry)) {
+            Some(entry) => Some(entry.kind),
+            None => self.lookup_here(from)?.map(|(_, kind)| kind),
+        };
+        if kind != Some(FileKind::Directory) {
+            return Ok(false);
+        }
+        let mut known = HashMap::default();
+        for other in self.tier.earlier_than(number) {
+            for directory in self.directories_of_item(other) {
+                if self.is_below(directory, &names, &mut known) {
+                    self.tier.puts_behind(number, other);
+                    return Ok(true);
+                }
+            }
+        }
+        Ok(false)
+    }
+
+    /// Whether a directory has one of the names, or is below one that has.
+    fn is_below(
+        &mut self,
+        mut directory: FileId,
+        names: &[At],
+        known: &mut HashMap<FileId, bool>,
+    ) -> bool {
+        let mut passed = Vec::new();
+        let found = loop {
+            if let Some(found) = known.get(&directory) {
+                break *found;
+            }
+            passed.push(directory);
+            if self.tier.roots.get(directory).is_some() {
+                break false;
+            }
+            let Ok(at) = self.name_at_origin(directory) else { break false };
+            if names.contains(&at) {
+                break true;
+            }
+            directory = at.0;
+        };
+        known.extend(passed.into_iter().map(|directory| (directory, found)));
+        found
     }
 
     /// Something was done of an origin.

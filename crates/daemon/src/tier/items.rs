@@ -32,7 +32,7 @@ use crate::{
         gates::master_of,
         state::item::{Item, Work},
         state::journal::Changes,
-        state::wanted::{At, Change, Run as Chunks, Seen, Wanted},
+        state::wanted::{At, Run as Chunks, Seen, Wanted},
     },
 };
 
@@ -53,12 +53,10 @@ impl Shard {
         if let Wanted::Chunks(file, at, chunks) = wanted {
             return self.wait_for_chunks((task, run), file, &at, chunks);
         }
-        let in_the_way = match &wanted {
-            Wanted::Look(directory) => self.tier.looks.get(directory).copied(),
-            Wanted::Change(at, Change::Rename { to, .. }) => {
-                self.tier.in_the_way(&[at.clone(), to.clone()])
-            }
-            other => other.at().and_then(|at| self.tier.busy.get(at).copied()),
+        let Ok(in_the_way) = self.in_the_way_of(&task, &wanted) else {
+            self.run = run;
+            self.block(task);
+            return Ok(());
         };
         let now_ms = self.elapsed_ms();
         if let Some(number) = in_the_way
@@ -86,25 +84,13 @@ impl Shard {
             return self.wait_for_flush((task, run), file);
         }
         let mut item = Item::new(Work::Wanted(wanted), self.elapsed_ms());
-        match &item.work {
-            Work::Wanted(Wanted::Fetch(file, at)) => {
-                match self.object_to_fetch(*file, at).map_err(|fault| fault.errno()) {
-                    Ok(object) => item.object = Some(object),
-                    Err(Errno::ENOSPC) if self.tier.may_have_room_later() => {
-                        self.run = run;
-                        self.block(task);
-                        return Ok(());
-                    }
-                    Err(errno) => return Err(errno),
-                }
+        match self.provide_for(&mut item, &task) {
+            Err(Errno::ENOSPC) if self.tier.may_have_room_later() => {
+                self.run = run;
+                self.block(task);
+                return Ok(());
             }
-            Work::Wanted(Wanted::Change(..)) => {
-                if let Task::Request { caller, .. } = &task {
-                    item.owner = Some(*caller);
-                    item.again = self.note_change(*caller, item.names())?;
-                }
-            }
-            Work::Wanted(_) | Work::Flush { .. } => {}
+            provided => provided?,
         }
         item.waiting.push((task, run, true));
         let number = self.tier.begin(item);
@@ -112,6 +98,22 @@ impl Shard {
             self.tier.put_off(number);
         }
         self.hand_out_items();
+        Ok(())
+    }
+
+    /// What has to be there before the item is begun.
+    fn provide_for(&mut self, item: &mut Item, task: &Task) -> Result<(), Errno> {
+        match (&item.work, task) {
+            (Work::Wanted(Wanted::Fetch(file, at)), _) => {
+                let object = self.object_to_fetch(*file, at).map_err(|fault| fault.errno())?;
+                item.object = Some(object);
+            }
+            (Work::Wanted(Wanted::Change(..)), Task::Request { caller, .. }) => {
+                item.owner = Some(*caller);
+                item.again = self.note_change(*caller, item.names())?;
+            }
+            _ => {}
+        }
         Ok(())
     }
 
@@ -200,6 +202,7 @@ impl Shard {
             begun.names.clear();
             begun.earlier = false;
             self.wake_blocked();
+            self.hand_out_held();
         }
     }
 
@@ -215,6 +218,7 @@ impl Shard {
     pub(crate) fn forget_change(&mut self, caller: Caller) {
         if self.tier.journal.begun.remove(&(caller.session, caller.lane)).is_some() {
             self.wake_blocked();
+            self.hand_out_held();
         }
     }
 
@@ -291,6 +295,10 @@ impl Shard {
         while !self.tier.keeper.idle.is_empty()
             && let Some(number) = self.tier.next()
         {
+            if self.is_to_wait(number) {
+                self.tier.keeper.held.push(number);
+                continue;
+            }
             match self.encode_item(number) {
                 Ok(body) => {
                     let Some(caller) = self.tier.keeper.idle.pop_front() else { return };
@@ -301,6 +309,14 @@ impl Shard {
                 }
                 Err(fault) => self.finish_item(number, Ending::Failed(fault.errno())),
             }
+        }
+    }
+
+    /// A move is known here, or was not made: what is below may be handed out.
+    fn hand_out_held(&mut self) {
+        if !self.tier.keeper.held.is_empty() {
+            self.tier.look_at_held();
+            self.hand_out_items();
         }
     }
 
@@ -375,6 +391,7 @@ impl Shard {
                 told.file = entry.map_or(FileId::NONE, |entry| entry.file);
                 (other, bytes) = self.encode_change(at, change, &mut told)?;
             }
+            Work::Wanted(Wanted::Name(_)) => {}
             // That is an item of another kind.
             Work::Wanted(Wanted::Back(..) | Wanted::Journal(_)) => return Err(Errno::EIO.into()),
         }
@@ -411,22 +428,10 @@ impl Shard {
         Ok(Served::Replied)
     }
 
-    /// Whether the item was done at a path that is another one now, since a directory above it was
-    /// moved.
-    fn was_moved(&mut self, number: u64) -> bool {
-        let Ok(at) = self.place_of_item(number) else { return false };
-        let Ok((_, path)) = self.path_at_origin(&at) else { return false };
-        self.tier.items.get(&number).is_some_and(|item| item.path != path)
-    }
-
     /// An item ends: what it has brought is taken in, and who waits goes on.
     pub(crate) fn finish_item(&mut self, number: u64, told: Ending) {
         let is_gone = matches!(told, Ending::Failed(Errno::ENOENT | Errno::ENOTDIR));
-        // Where the directory was another one may be by now, whose names were listed.
-        let is_look = |item: &Item| matches!(item.work, Work::Wanted(Wanted::Look(_)));
-        let is_look = self.tier.items.get(&number).is_some_and(is_look);
-        let is_over = is_gone && self.tier.was_listed(number);
-        if is_over || (is_gone || is_look) && self.was_moved(number) {
+        if is_gone && self.tier.was_listed(number) {
             if let Some(item) = self.tier.items.get_mut(&number) {
                 item.holder = None;
             }
@@ -479,6 +484,7 @@ impl Shard {
                 self.take_listing(*directory, item, seen, &bytes).map(|()| End::Seen(seen))
             }
             (Work::Wanted(Wanted::Check(file, at)), told) => self.checked(*file, at, item, told),
+            (Work::Wanted(Wanted::Name(at)), told) => self.named(at, item, told),
             (Work::Wanted(Wanted::Xattrs(file, at)), Ending::Done { seen, bytes }) => {
                 self.take_xattrs((*file, at), &bytes).map(|()| End::Seen(seen))
             }

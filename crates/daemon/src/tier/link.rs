@@ -8,7 +8,7 @@ use mayfly_meta::{
 };
 use mayfly_object::ObjectId;
 use mayfly_transport_shm::layout::FILE_APPEND_BY_REQUEST;
-use mayfly_types::{Errno, FileId, FileKind, SessionId, Timestamp};
+use mayfly_types::{Errno, FileId, FileKind, SessionId, Timestamp, limits::TIER_LONG_LOOK_MS};
 use mayfly_wire::tier::TierCounts;
 
 use crate::{
@@ -79,6 +79,7 @@ impl Shard {
             })
             .collect();
         self.tier.valid_ms = valid_ms;
+        self.tier.keeper.patience_ms = TIER_LONG_LOOK_MS;
         self.node.head.tier.for_ever.store(u32::from(valid_ms.is_none()), Relaxed);
         self.tier.last = u64::from(self.counters().restarts) << 32;
         self.take_up_dirty()?;

@@ -75,6 +75,11 @@ impl Shard {
         self.tier.roots.get(directory).filter(|root| deals && root.depth() < LEVELS).cloned()
     }
 
+    /// Whether the seats of what is found in the directory are dealt out.
+    pub(crate) fn deals_seats(&self, directory: FileId) -> bool {
+        self.root_that_deals(directory).is_some()
+    }
+
     /// Where a directory with this path outside has its seat.
     fn seat_of_path(&self, root: &Root) -> ShardId {
         let slot = slot_of_cookie(key::cookie(FileId(u64::from(root.source)), &root.path));
@@ -114,7 +119,7 @@ impl Shard {
         let mut known: BTreeMap<ShardId, Vec<FileId>> = BTreeMap::new();
         for (name, id, kind) in self.names_here(directory)? {
             let is_there = found.remove(name.as_slice()).is_some();
-            if self.is_touched(number, directory, &name) {
+            if self.has_changed_since(number, directory, &name) {
                 continue;
             }
             if kind == FileKind::Directory && !self.is_home(id) && (is_first || !is_there) {
@@ -123,7 +128,7 @@ impl Shard {
             }
         }
         // One that is being removed, and is not here any more, is not found.
-        found.retain(|name, _| !self.is_touched(number, directory, name));
+        found.retain(|name, _| !self.has_changed_since(number, directory, name));
         for (shard, directories) in gone {
             let some = directories.chunks(TIER_SEATS_AT_ONCE);
             questions.extend(some.map(|ids| (shard, Question::Unseat(ids.to_vec()))));

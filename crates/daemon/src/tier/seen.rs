@@ -13,7 +13,10 @@ use mayfly_meta::{
 };
 use mayfly_types::{
     Attr, Errno, FileId, FileKind,
-    limits::{NAME_BYTES_MAX, SYMLINK_BYTES_MAX},
+    limits::{
+        NAME_BYTES_MAX, SYMLINK_BYTES_MAX, TIER_LISTING_KEPT, TIER_NAME_LISTED_MS,
+        TIER_SHORT_LISTING,
+    },
 };
 use mayfly_wire::tier::{NO_ATTR, TierEntry, unpacked};
 
@@ -27,7 +30,6 @@ use crate::{
     shard::Shard,
     tier::{
         gates::{is_absent, is_partly_here, master_of},
-        items::{End, Ending},
         link::new_place,
         state::{
             item::Item,
@@ -52,7 +54,7 @@ pub(crate) struct Entry<'a> {
 type Here = (Vec<u8>, FileId, FileKind);
 
 /// Whether an entry can be one, and can be shown.
-fn is_shown(entry: &TierEntry<'_>) -> bool {
+pub(crate) fn is_shown(entry: &TierEntry<'_>) -> bool {
     let name = entry.name;
     let possible = !name.is_empty()
         && name.len() <= NAME_BYTES_MAX
@@ -68,7 +70,7 @@ fn is_shown(entry: &TierEntry<'_>) -> bool {
 }
 
 /// Attributes as they are outside.
-fn dress(inode: &mut Inode, attr: &Attr) {
+pub(crate) fn dress(inode: &mut Inode, attr: &Attr) {
     inode.mode = (attr.mode & 0o7777) as u16;
     (inode.uid, inode.gid) = (attr.uid, attr.gid);
     (inode.atime, inode.mtime, inode.ctime) = (attr.atime, attr.mtime, attr.ctime);
@@ -117,12 +119,15 @@ impl Shard {
         if self.load_own(directory)?.inode.links == 0 {
             return Err(Errno::ENOENT.into());
         }
+        let mut names = 0;
         if !seen.same {
             if seen.attr.kind != FileKind::Directory {
                 return Err(Errno::ENOTDIR.into());
             }
             let entries = unpacked::<TierEntry<'_>>(packed).ok_or(Errno::EPROTO)?;
-            let shown = entries.filter(is_shown).map(|entry| (entry.name, entry)).collect();
+            let shown: BTreeMap<&[u8], TierEntry<'_>> =
+                entries.filter(is_shown).map(|entry| (entry.name, entry)).collect();
+            names = shown.len();
             // Who reads a directory that nobody else has changed does not see its times change.
             let was = self.load_own(directory)?.inode;
             let times = (was.mtime, was.ctime);
@@ -148,9 +153,23 @@ impl Shard {
         let mut located = self.load_own(directory)?;
         self.saw(&mut located.inode, seen.at_ms);
         if !located.inode.unlisted || self.tier.valid_ms.is_some() {
-            self.saw_names(&mut located.inode, seen.at_ms);
+            let longer_ms = if seen.same { 0 } else { self.believed_longer_ms(item, names) };
+            self.saw_names(&mut located.inode, seen.at_ms + longer_ms);
         }
         self.save(&located)
+    }
+
+    /// For how much longer than other things a listing of so many names is believed. Each change
+    /// of our own changes the directory's time, so a job that makes many files would have it listed
+    /// anew all the time.
+    fn believed_longer_ms(&self, item: &Item, names: usize) -> u64 {
+        let Some(valid_ms) = self.tier.valid_ms.filter(|_| names > TIER_SHORT_LISTING) else {
+            return 0;
+        };
+        // It may have waited for its turn, or for an origin that stood still.
+        let took_ms = self.elapsed_ms().saturating_sub(item.since_ms);
+        let took_ms = took_ms.min(names as u64 * TIER_NAME_LISTED_MS);
+        (took_ms * TIER_LISTING_KEPT).saturating_sub(valid_ms)
     }
 
     /// Whether the names of a directory are those of a listing. What is believed for ever differs
@@ -230,11 +249,16 @@ impl Shard {
             }
         }
         for (name, entry) in entries {
-            if item.is_touched(name) || self.is_busy(directory, name) {
-                self.tier.is_listed(&(directory, name.to_vec()));
-                continue;
-            }
             let at = (directory, name.to_vec());
+            if item.is_touched(name) || self.is_busy(directory, name) {
+                self.tier.is_listed(&at);
+                let is_changed = item.is_changed(name) || self.is_changing(directory, name);
+                let is_known = here.get(*name).is_some_and(|found| !item.has_unseated(found.0));
+                // Who looks at it alone may know nothing of it yet.
+                if is_changed || is_known {
+                    continue;
+                }
+            }
             let entry = Entry { attr: &entry.attr, target: entry.target, at_ms: item.since_ms };
             match here.get(*name) {
                 // Its own shard looks at it.
@@ -264,7 +288,7 @@ impl Shard {
     }
 
     /// The same, but that it is looked at.
-    fn is_changing(&self, directory: FileId, name: &[u8]) -> bool {
+    pub(crate) fn is_changing(&self, directory: FileId, name: &[u8]) -> bool {
         let at = (directory, name.to_vec());
         if self.tier.is_changing(&at) {
             return true;
@@ -275,9 +299,9 @@ impl Shard {
     }
 
     /// The same, or it was done since a look was begun.
-    pub(crate) fn is_touched(&self, look: u64, directory: FileId, name: &[u8]) -> bool {
+    pub(crate) fn has_changed_since(&self, look: u64, directory: FileId, name: &[u8]) -> bool {
         let item = self.tier.items.get(&look);
-        item.is_some_and(|item| item.is_touched(name)) || self.is_busy(directory, name)
+        item.is_some_and(|item| item.is_changed(name)) || self.is_changing(directory, name)
     }
 
     /// A name that is new here, of a directory whose seat is at another shard.
@@ -290,7 +314,7 @@ impl Shard {
     }
 
     /// A name that is new here.
-    fn take_over_one(&mut self, at: &At, source: u32, entry: Entry<'_>) -> Outcome<()> {
+    pub(crate) fn take_over_one(&mut self, at: &At, source: u32, entry: Entry<'_>) -> Outcome<()> {
         let Entry { attr, target, at_ms } = entry;
         let seen = Seen { attr: *attr, same: true, at_ms };
         let place = new_place(at.0, &at.1);
@@ -496,51 +520,6 @@ impl Shard {
             }
         }
         Ok(false)
-    }
-
-    /// The attributes of one name were looked at.
-    pub(crate) fn checked(
-        &mut self,
-        file: FileId,
-        at: &At,
-        item: &Item,
-        told: Ending,
-    ) -> Outcome<End> {
-        let root = at.1.is_empty();
-        let found = if root || self.tier.is_busy(at) { None } else { self.lookup_here(at)? };
-        match told {
-            Ending::Conflict { .. } => Err(Errno::EPROTO.into()),
-            Ending::Failed(Errno::ENOENT | Errno::ENOTDIR) if !root => {
-                if let Some(found) = found.filter(|found| found.0 == file) {
-                    self.forget_removed(at, found)?;
-                }
-                // There may be more that is gone.
-                self.distrust_names(at.0)?;
-                match self.lookup_here(at)? {
-                    // It is dirty, or is being changed: it is here until that is over.
-                    Some(_) => {
-                        Ok(End::Seen(Seen { attr: NO_ATTR, same: false, at_ms: item.since_ms }))
-                    }
-                    None => Err(Errno::ENOENT.into()),
-                }
-            }
-            Ending::Failed(errno) => Err(errno.into()),
-            Ending::Done { seen, bytes } => {
-                if root {
-                    let mut located = self.load_own(file)?;
-                    dress(&mut located.inode, &seen.attr);
-                    self.saw(&mut located.inode, seen.at_ms);
-                    self.save(&located)?;
-                } else if let Some(found) = found.filter(|found| found.0 == file) {
-                    let (attr, target) = (&seen.attr, &bytes[..]);
-                    self.seen_again(at, found, Entry { attr, target, at_ms: seen.at_ms })?;
-                } else if let Some((id, _)) = self.lookup_here(at)? {
-                    // Something else is being done about it, or it was replaced meanwhile.
-                    self.tier.know_file(id, seen.at_ms);
-                }
-                Ok(End::Seen(seen))
-            }
-        }
     }
 
     /// A file that was known otherwise is as it is outside from now on, whatever it had.

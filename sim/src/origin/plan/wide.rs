@@ -25,10 +25,18 @@ impl Plan {
         let space_bytes = [None, Some(3 << 20), Some(8 << 20)][dice.index(3)];
         let after_ms = [None, Some(0), Some(300)][dice.index(3)];
         let write_back = WriteBack { after_ms, at_close: dice.once_in(3), at_sync: false };
-        self.policy = CachePolicy { write_back, space_bytes };
+        self.policy = CachePolicy { write_back, space_bytes, ..self.policy };
         for (number, program) in self.programs.iter_mut().enumerate() {
             widen(&mut dice, number, program);
         }
+        self
+    }
+
+    /// The same, but nobody who wants one name waits until all are listed.
+    #[must_use]
+    pub fn hurried(mut self) -> Plan {
+        let patience_ms = [0, 0, 20][Dice::new(self.seed, 43).index(3)];
+        self.policy.patience_ms = Some(patience_ms);
         self
     }
 }

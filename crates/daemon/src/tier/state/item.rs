@@ -47,6 +47,11 @@ pub(crate) enum Work {
     },
 }
 
+/// Whether an operation is the request of this lane.
+pub(crate) fn is_of_lane(task: &Task, lane: (SessionId, u32)) -> bool {
+    matches!(task, Task::Request { caller, .. } if (caller.session, caller.lane) == lane)
+}
+
 /// Something that the keeper does.
 #[derive(Debug)]
 pub(crate) struct Item {
@@ -59,6 +64,8 @@ pub(crate) struct Item {
     pub(crate) entry: Option<u64>,
     /// It may have been done before.
     pub(crate) again: bool,
+    /// It is handed out when this one has ended.
+    pub(crate) behind: Option<u64>,
     /// Who waits for it, and whether for its result or only for its end.
     pub(crate) waiting: Vec<(Task, Run, bool)>,
     /// When it was begun, milliseconds.
@@ -91,6 +98,7 @@ impl Item {
             owner: None,
             entry: None,
             again: false,
+            behind: None,
             waiting: Vec::new(),
             since_ms,
             object: None,
@@ -104,9 +112,20 @@ impl Item {
         }
     }
 
+    /// Whether it is done for the request of this lane.
+    pub(crate) fn is_of(&self, lane: (SessionId, u32)) -> bool {
+        let is_owner = self.owner.is_some_and(|owner| (owner.session, owner.lane) == lane);
+        is_owner || self.waiting.iter().any(|of| is_of_lane(&of.0, lane))
+    }
+
+    /// Whether a name is moved, perhaps that of a directory.
+    pub(crate) fn moves(&self) -> bool {
+        matches!(self.work, Work::Wanted(Wanted::Change(_, Change::Rename { .. })))
+    }
+
     /// Whether more than attributes may be other ones when it has ended.
     pub(crate) fn changes(&self) -> bool {
-        !matches!(self.work, Work::Wanted(Wanted::Check(..)))
+        !matches!(self.work, Work::Wanted(Wanted::Check(..) | Wanted::Name(_)))
     }
 
     /// Of a look: whether the name was changed here since it was begun, or looked at itself.
@@ -132,12 +151,7 @@ impl Item {
     /// The names that it is about.
     pub(crate) fn names(&self) -> Vec<At> {
         match &self.work {
-            Work::Wanted(Wanted::Change(at, Change::Rename { to, .. })) => {
-                vec![at.clone(), to.clone()]
-            }
-            // Of a file several runs are fetched at a time.
-            Work::Wanted(Wanted::Chunks(..)) => Vec::new(),
-            Work::Wanted(wanted) => wanted.at().cloned().into_iter().collect(),
+            Work::Wanted(wanted) => wanted.names(),
             Work::Flush { at, .. } => vec![at.clone()],
         }
     }
@@ -146,7 +160,7 @@ impl Item {
     pub(crate) fn what(&self) -> u32 {
         match &self.work {
             Work::Wanted(Wanted::Look(_)) => tier::TIER_LOOK,
-            Work::Wanted(Wanted::Check(..)) => tier::TIER_CHECK,
+            Work::Wanted(Wanted::Check(..) | Wanted::Name(_)) => tier::TIER_CHECK,
             Work::Wanted(Wanted::Fetch(..)) => tier::TIER_FETCH,
             Work::Wanted(Wanted::Chunks(..)) => tier::TIER_CHUNKS,
             Work::Wanted(Wanted::Xattrs(..)) => tier::TIER_XATTRS,

@@ -255,6 +255,12 @@ impl Journal {
         self.places.get(&directory)?.front().map(|(_, at)| at)
     }
 
+    /// Whose requests have begun to change the name outside.
+    pub(crate) fn lanes_that_change(&self, at: &At) -> impl Iterator<Item = (SessionId, u32)> {
+        let begun = self.begun.iter().filter(move |(_, begun)| begun.names.contains(at));
+        begun.map(|(lane, _)| *lane)
+    }
+
     pub(crate) fn errno_of(&self, number: u64) -> Option<Errno> {
         self.entries.get(&number)?.failed
     }

@@ -10,7 +10,7 @@ use mayfly_types::{
 };
 
 use super::{
-    item::{Item, Work},
+    item::{Item, Work, is_of_lane},
     journal::Journal,
     roots::Roots,
     source::{Note, Source, WriteBack},
@@ -132,12 +132,20 @@ pub(crate) struct Notes {
 /// The process that works outside.
 #[derive(Debug, Default)]
 pub(crate) struct Keeper {
+    /// Who wants one name of a directory that it looks at for longer than this, milliseconds, does
+    /// not wait for the others.
+    pub(crate) patience_ms: u64,
+    /// Nobody waits for that long already, until then, milliseconds.
+    pub(crate) impatient_ms: u64,
     /// Its requests that wait for something to do.
     pub(crate) idle: VecDeque<Caller>,
     /// Sessions that are older than this daemon: one of them may be an earlier keeper.
     pub(crate) earlier: HashSet<SessionId>,
     /// Requests that have waited for what it does, and are not answered yet.
     pub(crate) waited: HashSet<(SessionId, u32)>,
+    /// What is not to be handed out yet, since a directory is moved above it or something is done
+    /// below one that it moves.
+    pub(crate) held: Vec<u64>,
     /// Objects that it may be about to make, since an earlier daemon had it do so. They go when
     /// another keeper is there.
     pub(crate) may_make: HashSet<ObjectId>,
@@ -221,6 +229,8 @@ impl Table {
         let item = self.items.remove(&number)?;
         self.queue.retain(|other| *other != number);
         self.later.retain(|other| *other != number);
+        self.keeper.held.retain(|other| *other != number);
+        self.look_at_held();
         for at in item.names() {
             self.touch_by(&at, item.changes());
             self.busy.remove(&at);
@@ -237,6 +247,68 @@ impl Table {
             }
         }
         Some(item)
+    }
+
+    /// What was not to be handed out may be now.
+    pub(crate) fn look_at_held(&mut self) {
+        for number in self.keeper.held.drain(..).rev() {
+            self.queue.push_front(number);
+        }
+    }
+
+    /// In which order a move of a directory and what is below it are handed out. What may have been
+    /// done before is first: nothing else was handed out since that it has to wait for.
+    fn turn(&self, number: u64) -> (bool, bool, u64) {
+        let item = self.items.get(&number);
+        let is_out = item.is_some_and(|item| item.holder.is_some());
+        (!is_out, !item.is_some_and(|item| item.again), number)
+    }
+
+    /// What is handed out before this item where one of them moves a directory above the other.
+    pub(crate) fn earlier_than(&self, number: u64) -> Vec<u64> {
+        let turn = self.turn(number);
+        self.items.keys().copied().filter(|other| self.turn(*other) < turn).collect()
+    }
+
+    /// Whether a directory of this name is moved before the item is handed out. That is so until
+    /// it is known here, too, or whoever may have begun it for an earlier daemon has come again.
+    pub(crate) fn is_moved_before(&mut self, at: &At, number: u64) -> bool {
+        let Some(item) = self.items.get(&number) else { return false };
+        let other = self.busy.get(at).copied().filter(|other| *other != number);
+        let other = other.and_then(|other| Some((other, self.items.get(&other)?)));
+        let is_before = other.is_some_and(|(other, of)| {
+            of.moves() && self.turn(other) < self.turn(number) && !self.passes(item, of)
+        });
+        if let Some((other, _)) = other.filter(|_| is_before) {
+            self.puts_behind(number, other);
+            return true;
+        }
+        let mut lanes = self.journal.lanes_that_change(at);
+        lanes.any(|lane| !item.is_of(lane) && !other.is_some_and(|of| of.1.is_of(lane)))
+    }
+
+    /// Whether the name was changed for another request than this one, which is not known here yet.
+    pub(crate) fn is_changed_by_others(&self, at: &At, task: &Task) -> bool {
+        self.journal.lanes_that_change(at).any(|lane| !is_of_lane(task, lane))
+    }
+
+    /// Whether an item that changes nothing is handed out before a move that waits for a flush:
+    /// that may take long, and nobody has to wait for it who only reads.
+    fn passes(&self, item: &Item, moves: &Item) -> bool {
+        let behind = moves.behind.and_then(|number| self.items.get(&number));
+        let waits = behind.is_some_and(|behind| matches!(behind.work, Work::Flush { .. }));
+        let reads = match &item.work {
+            Work::Wanted(Wanted::Change(..)) | Work::Flush { .. } => false,
+            Work::Wanted(_) => true,
+        };
+        reads && waits && moves.holder.is_none()
+    }
+
+    /// The one is handed out when the other has ended.
+    pub(crate) fn puts_behind(&mut self, number: u64, other: u64) {
+        if let Some(item) = self.items.get_mut(&number) {
+            item.behind = Some(other);
+        }
     }
 
     /// A name changes: a look that is under way does not tell of it.
@@ -283,7 +355,7 @@ impl Table {
         let item = self.busy.get(at).and_then(|number| self.items.get(number));
         item.is_some_and(Item::changes)
             || journal.last_of(at).is_some()
-            || journal.begun.values().any(|begun| begun.names.contains(at))
+            || journal.lanes_that_change(at).next().is_some()
     }
 
     pub(crate) fn know_directory(&mut self, directory: FileId, known: Known) {

@@ -12,6 +12,8 @@ pub(crate) enum Wanted {
     Look(FileId),
     /// The attributes of the file or directory.
     Check(FileId, At),
+    /// What a name is that may not be known, or not be there.
+    Name(At),
     /// The bytes of the file.
     Fetch(FileId, At),
     /// Some chunks of its bytes.
@@ -51,11 +53,22 @@ impl Wanted {
         match self {
             Wanted::Look(_) | Wanted::Journal(_) => None,
             Wanted::Check(_, at)
+            | Wanted::Name(at)
             | Wanted::Xattrs(_, at)
             | Wanted::Fetch(_, at)
             | Wanted::Chunks(_, at, _)
             | Wanted::Change(at, _)
             | Wanted::Back(_, at) => Some(at),
+        }
+    }
+
+    /// The names of which nothing else is done meanwhile.
+    pub(crate) fn names(&self) -> Vec<At> {
+        match self {
+            Wanted::Change(at, Change::Rename { to, .. }) => vec![at.clone(), to.clone()],
+            // Of a file several runs are fetched at a time.
+            Wanted::Chunks(..) => Vec::new(),
+            wanted => wanted.at().cloned().into_iter().collect(),
         }
     }
 
@@ -76,6 +89,10 @@ pub(crate) struct AtOrigin {
     pub(crate) entry: Option<Box<Entry>>,
     /// The journal is not for this operation: it takes several shards.
     pub(crate) through: bool,
+    /// Of the directory that it wants to be looked at it wants one name only.
+    pub(crate) one_of: Option<FileId>,
+    /// It has waited for that for long, and has the name looked at alone.
+    pub(crate) alone_in: Option<FileId>,
     /// Number of the last item that was begun before it wanted something.
     pub(crate) behind: Option<u64>,
 }
