@@ -338,6 +338,30 @@ fn attributes_that_were_changed_are_seen_by_every_process_at_once() -> Result<()
     holds("attributes owners")
 }
 
+/// A file was written, its mode was set, and then its times: they were those of the write.
+#[test]
+fn times_and_modes_that_were_set_stay_until_something_is_written() -> Result<()> {
+    let program = Path::new(env!("CARGO_MANIFEST_DIR")).join("apps/attributes.py");
+    let play =
+        r#"for seed in $(seq 20); do python3 "$PROGRAM" "$AT/$seed" "$seed" 300 || exit; done"#;
+    let _turn = Turn::take()?;
+    let scratch = Scratch::new("attributes")?;
+    let natively = scratch.join("native");
+    std::fs::create_dir(&natively)?;
+    let mut bash = std::process::Command::new("bash");
+    let played = bash.args(["-c", play]).env("PROGRAM", &program).env("AT", &natively).status()?;
+    ensure!(played.success(), "the program does not hold of a local file system");
+    for options in [&[][..], &["--shards", "3"], &["--nodes", "local:4", "--layout", "local"]] {
+        let instance = Instance::named(&scratch, "attributes")?;
+        instance.command("start").args(options).run_ok()?;
+        let command = format!(r#"AT="$MAYFLY_MOUNT"; {play}"#);
+        instance.shell("random", &command).env("PROGRAM", &program).run_ok()?;
+        instance.expect_nothing_held(PATIENCE)?;
+        instance.stop()?;
+    }
+    Ok(())
+}
+
 #[test]
 fn a_file_that_takes_the_place_of_another_is_seen_by_every_process_at_once() -> Result<()> {
     holds("replaced")

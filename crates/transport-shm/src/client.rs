@@ -25,7 +25,7 @@ use mayfly_sys::{
     arch::{Moment, Moments},
     process,
 };
-use mayfly_transport::{Answer, CopyContent, Looked, Patience, Pending, Transport};
+use mayfly_transport::{Answer, Certain, CopyContent, Looked, Patience, Pending, Transport};
 use mayfly_types::{
     Attr, Errno, FileId, OpenRef, Timestamp,
     limits::{LANES, REPLY_BYTES_MAX, REQUEST_BYTES_MAX, SESSIONS_MAX},
@@ -389,19 +389,19 @@ impl Transport for ShmTransport {
     fn submit_changes(
         &self,
         set: &SetAttr<'_>,
-        is_certain: &mut dyn FnMut(FileId, &[u8]) -> bool,
+        certain: &mut dyn FnMut(FileId, &[u8]) -> Certain,
         time_object: &mut dyn FnMut(OpenRef) -> bool,
     ) -> bool {
-        self.submit_changes_in_ring(set, None, is_certain, time_object)
+        self.submit_changes_in_ring(set, None, certain, time_object)
     }
 
     fn submit_changes_known(
         &self,
         set: &SetAttr<'_>,
         walk: &Walk<'_>,
-        is_certain: &mut dyn FnMut(FileId, &[u8]) -> bool,
+        certain: &mut dyn FnMut(FileId, &[u8]) -> Certain,
     ) -> bool {
-        self.submit_changes_in_ring(set, Some(walk), is_certain, &mut |_| false)
+        self.submit_changes_in_ring(set, Some(walk), certain, &mut |_| false)
     }
 
     fn submit_rename(

@@ -50,6 +50,7 @@ use mayfly_types::{
 use crate::words;
 pub use changes::{Changed, Changes, Submission};
 pub use look::Submitting;
+pub use mayfly_transport::Certain;
 pub use moves::{Move, MoveKind};
 use name_table::{Claim, NameState, NameTable, NameTables, Print, Seen};
 pub use objects::NewObject;

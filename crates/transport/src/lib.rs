@@ -49,6 +49,17 @@ pub type CopyContent<'a> = dyn FnMut(FileId, &[u8], &mut [u8]) -> Option<(FileId
 /// What is told of a file that waits: permission bits, owner, group, bytes.
 pub type Looked = (u32, u32, u32, usize);
 
+/// What the records tell of a name whose attributes are to be changed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Certain {
+    /// Nothing that is certain, or that it is no regular file with one name.
+    Nothing,
+    /// It is one, whose times an object has.
+    AllButTimes,
+    /// It is one, whose attributes its record has.
+    All,
+}
+
 /// Carries requests. An implementation may be used by several threads and inside signal handlers.
 pub trait Transport {
     /// Sends `request`, waits for the reply and hands it to `take` while its bytes are still in
@@ -191,13 +202,13 @@ pub trait Transport {
 
     /// Submits a change of attributes (not of the length) of a regular file that has no other name.
     /// Nobody waits for it, and everybody sees it. Where only the records can tell whether it is
-    /// one, `is_certain` is asked, with where the file is: a name from a directory on. Where an
+    /// one, `certain` is asked, with where the file is: a name from a directory on. Where an
     /// object has its content that was made by [`Transport::submit_object`], `time_object` sets the
     /// times there, of the file of a promised description. False when it has to be asked for.
     fn submit_changes(
         &self,
         _set: &SetAttr<'_>,
-        _is_certain: &mut dyn FnMut(FileId, &[u8]) -> bool,
+        _certain: &mut dyn FnMut(FileId, &[u8]) -> Certain,
         _time_object: &mut dyn FnMut(OpenRef) -> bool,
     ) -> bool {
         false
@@ -208,14 +219,13 @@ pub trait Transport {
         &self,
         _set: &SetAttr<'_>,
         _walk: &Walk<'_>,
-        _is_certain: &mut dyn FnMut(FileId, &[u8]) -> bool,
+        _certain: &mut dyn FnMut(FileId, &[u8]) -> Certain,
     ) -> bool {
         false
     }
 
     /// Submits a move of a name that certainly can be moved. Nobody waits for it, and everybody
-    /// sees it. `is_certain` is asked as in [`Transport::submit_changes`]. False when it has to be
-    /// asked for.
+    /// sees it. `is_certain` is asked where the name is. False when it has to be asked for.
     fn submit_rename(
         &self,
         _rename: &Rename<'_>,
@@ -225,8 +235,8 @@ pub trait Transport {
     }
 
     /// Submits another name of a regular file that certainly has one, and that name is certainly
-    /// new. Nobody waits for it, and everybody sees it. `is_certain` is asked as in
-    /// [`Transport::submit_changes`]. False when it has to be asked for.
+    /// new. Nobody waits for it, and everybody sees it. `is_certain` is asked where
+    /// the first one is. False when it has to be asked for.
     fn submit_link(
         &self,
         _link: &Link<'_>,

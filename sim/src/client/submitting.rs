@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 use mayfly_sys::arch::Moment;
 use mayfly_transport_shm::layout::NodeRegion;
 use mayfly_transport_shm::submission_ring::{
-    Changed, Changes, Create, Files, Move, MoveKind, Removal, SubmissionRing, ring_of,
+    Certain, Changed, Changes, Create, Files, Move, MoveKind, Removal, SubmissionRing, ring_of,
 };
 use mayfly_types::{Attr, FileId, OpenRef, Timestamp};
 use mayfly_wire::{Request, SET_MODE, Stat, Target};
@@ -162,7 +162,10 @@ impl Client {
         let mode = 0o600 | self.last_entry & 0o77;
         let changes = Changes { which: SET_MODE, mode, ..Changes::default() };
         let given = (&node.region().name_tables, delegation);
-        if ring.submit_changes(given, Changed::Name(path), &changes, |_, _| false).is_some() {
+        if ring
+            .submit_changes(given, Changed::Name(path), &changes, |_, _| Certain::Nothing)
+            .is_some()
+        {
             common.submitted += 1;
             self.modes.insert(name.to_owned(), mode);
             show(node, ring);

@@ -4,7 +4,7 @@ use core::sync::atomic::Ordering::{Acquire, Relaxed};
 
 use mayfly_records::{Bytes, Found, Question, Reached, directory, look, reach};
 use mayfly_sys::{file, text::PathText};
-use mayfly_transport::{Looked, Transport};
+use mayfly_transport::{Certain, Looked, Transport};
 use mayfly_transport_shm::{
     layout::{FILE_BY_REQUEST, FILE_OBJECT, FILE_STRIPED, OPEN_PROMISED},
     tally::{Kind, Way},
@@ -23,9 +23,6 @@ use super::{
     records::{is_complete, is_served_since, is_submitted},
 };
 use crate::{Client, Descriptors, OpenFile};
-
-/// Times are the object's as long as the length is.
-const TIMES: u32 = SET_ATIME | SET_ATIME_NOW | SET_MTIME | SET_MTIME_NOW;
 
 impl<T: Transport, D: Descriptors> Client<T, D> {
     /// Changes attributes without waiting for it, where that cannot fail: of a regular file that
@@ -55,11 +52,10 @@ impl<T: Transport, D: Descriptors> Client<T, D> {
             Target::Path(_) | Target::Directory(_) => None,
         };
         let set = SetAttr { target, which, mode, uid, gid, size_bytes, atime, mtime };
-        let is_certain =
-            &mut |directory, path: &[u8]| self.is_alone_in_records((directory, path), of, which);
+        let certain = &mut |directory, path: &[u8]| self.alone_in_records((directory, path), of);
         let time_object = &mut |promised| self.time_promised_object(promised, to);
-        let submitted = self.transport.submit_changes(&set, is_certain, time_object)
-            || of.is_some() && self.submit_by_name(&set, is_certain);
+        let submitted = self.transport.submit_changes(&set, certain, time_object)
+            || of.is_some() && self.submit_by_name(&set, certain);
         if submitted {
             self.end_about(began, (Kind::Change, Way::Unawaited), &target, false);
         }
@@ -67,18 +63,18 @@ impl<T: Transport, D: Descriptors> Client<T, D> {
     }
 
     /// The same by the name with which a description was opened, if that is its file's still, as
-    /// `is_certain` says.
+    /// `certain` says.
     fn submit_by_name(
         &self,
         set: &SetAttr<'_>,
-        is_certain: &mut dyn FnMut(FileId, &[u8]) -> bool,
+        certain: &mut dyn FnMut(FileId, &[u8]) -> Certain,
     ) -> bool {
         let Target::Open(open) = set.target else { return false };
         let mut room = [0; NAME_BYTES_MAX];
         let Some((start, bytes)) = self.opened_name(open, &mut room) else { return false };
         let path = room.get(..bytes).unwrap_or_default();
         let walk = Walk { start: FileId(start), flags: 0, path };
-        self.transport.submit_changes_known(set, &walk, is_certain)
+        self.transport.submit_changes_known(set, &walk, certain)
     }
 
     /// Moves a name without waiting for it, where that cannot fail: of something that is certainly
@@ -92,7 +88,7 @@ impl<T: Transport, D: Descriptors> Client<T, D> {
         let began = self.begin(0);
         let rename = Rename { from, to, flags };
         let submitted = self.transport.submit_rename(&rename, &mut |directory, path| {
-            self.is_alone_in_records((directory, path), None, 0)
+            self.alone_in_records((directory, path), None) != Certain::Nothing
         });
         if submitted {
             self.end_at(began, (Kind::Rename, Way::Unawaited), &from, false);
@@ -109,7 +105,7 @@ impl<T: Transport, D: Descriptors> Client<T, D> {
         }
         let began = self.begin(0);
         let submitted = self.transport.submit_link(&Link { from, to }, &mut |directory, path| {
-            self.is_alone_in_records((directory, path), None, 0)
+            self.alone_in_records((directory, path), None) != Certain::Nothing
         });
         if submitted {
             self.end_at(began, (Kind::Link, Way::Unawaited), &to, false);
@@ -231,25 +227,26 @@ impl<T: Transport, D: Descriptors> Client<T, D> {
     }
 
     /// Whether a path from a directory leads to a regular file (that one, if one is given) that has
-    /// no other name, and the attributes `which` stand in its record alone. Of the name nothing is
+    /// no other name, and which attributes stand in its record alone. Of the name nothing is
     /// submitted, since whoever asks has claimed it.
-    fn is_alone_in_records(
-        &self,
-        (start, path): (FileId, &[u8]),
-        is: Option<FileId>,
-        which: u32,
-    ) -> bool {
+    fn alone_in_records(&self, (start, path): (FileId, &[u8]), is: Option<FileId>) -> Certain {
         let head = self.node.head;
         let starts = head.daemon_starts.load(Acquire);
-        let Some(view) = self.records.view(head) else { return false };
+        let Some(view) = self.records.view(head) else { return Certain::Nothing };
         let question = Question { start, path, follow: false };
-        let Ok(Reached::Regular(found, ..)) = reach(&view, question) else { return false };
-        let settled = !matches!(found.bytes, Bytes::Object { settled: false, .. });
-        found.attr.links == 1
+        let Ok(Reached::Regular(found, ..)) = reach(&view, question) else {
+            return Certain::Nothing;
+        };
+        let is_certain = found.attr.links == 1
             && is.is_none_or(|is| is == found.attr.id)
-            && (settled || which & TIMES == 0)
             && is_served_since(head, starts)
-            && is_complete(head)
+            && is_complete(head);
+        match found.bytes {
+            _ if !is_certain => Certain::Nothing,
+            // Times are the object's as long as the length is.
+            Bytes::Object { settled: false, .. } => Certain::AllButTimes,
+            _ => Certain::All,
+        }
     }
 
     /// Sets times of the object that this process has made for a file that is not made yet.

@@ -7,12 +7,12 @@ use std::{
 };
 
 use mayfly_daemon::{Config, Directories};
-use mayfly_records::Found;
+use mayfly_records::{Bytes, Found};
 use mayfly_sys::arch::Moment;
 use mayfly_transport_shm::{
     layout::{NodeRegion, OPEN_FREE, OPEN_PROMISED},
     submission_ring::{
-        Changed, Changes, Create, Files, Move, MoveKind, RINGS, Removal, Submission,
+        Certain, Changed, Changes, Create, Files, Move, MoveKind, RINGS, Removal, Submission,
         SubmissionRing, Submitting, name_table::NameTables, ring_of,
     },
 };
@@ -290,12 +290,17 @@ fn submit_changes_as(
 ) -> Option<Submission> {
     let (ring, region) = (ring_at(node, session), node.region);
     let tables: &NameTables = &region.name_tables;
-    let is_certain = |directory: FileId, path: &[u8]| {
-        records::alone(&node.kept, (directory, path))
-            .is_some_and(|found| of.is_none_or(|of| of == found.attr.id))
+    let certain = |directory: FileId, path: &[u8]| {
+        let found = records::alone(&node.kept, (directory, path))
+            .filter(|found| of.is_none_or(|of| of == found.attr.id));
+        match found.map(|found| found.bytes) {
+            None => Certain::Nothing,
+            Some(Bytes::Object { settled: false, .. }) => Certain::AllButTimes,
+            Some(_) => Certain::All,
+        }
     };
     let time_object = &mut |promised| time_object(node, promised, changes).is_ok();
-    let certain = (is_certain, time_object as &mut dyn FnMut(OpenRef) -> bool);
+    let certain = (certain, time_object as &mut dyn FnMut(OpenRef) -> bool);
     let submitted = ring.submit_changes_with((tables, given), changed, changes, certain);
     if submitted == Some(Submission::Record) {
         region.head.submitted.fetch_or(1 << ring_of(session.0), SeqCst);

@@ -7,7 +7,7 @@ use core::ptr::NonNull;
 
 use mayfly_client::Client;
 use mayfly_sys::{Errno, memory};
-use mayfly_transport::{Answer, CopyContent, Looked, Patience, Pending, Transport};
+use mayfly_transport::{Answer, Certain, CopyContent, Looked, Patience, Pending, Transport};
 use mayfly_transport_shm::ShmTransport;
 use mayfly_types::{Attr, FileId, OpenRef, Timestamp};
 use mayfly_wire::{Link, MakeDirectory, Open, Operation, Rename, SetAttr, Symlink, Unlink, Walk};
@@ -122,19 +122,19 @@ impl Transport for Lanes {
     fn submit_changes(
         &self,
         set: &SetAttr<'_>,
-        is_certain: &mut dyn FnMut(FileId, &[u8]) -> bool,
+        certain: &mut dyn FnMut(FileId, &[u8]) -> Certain,
         time_object: &mut dyn FnMut(OpenRef) -> bool,
     ) -> bool {
-        self.0.submit_changes(set, is_certain, time_object)
+        self.0.submit_changes(set, certain, time_object)
     }
 
     fn submit_changes_known(
         &self,
         set: &SetAttr<'_>,
         walk: &Walk<'_>,
-        is_certain: &mut dyn FnMut(FileId, &[u8]) -> bool,
+        certain: &mut dyn FnMut(FileId, &[u8]) -> Certain,
     ) -> bool {
-        self.0.submit_changes_known(set, walk, is_certain)
+        self.0.submit_changes_known(set, walk, certain)
     }
 
     fn submit_rename(

@@ -10,7 +10,7 @@ use mayfly_sys::file::{
     O_RDWR, O_TRUNC, O_WRONLY,
 };
 use mayfly_sys::scratch::Scratch;
-use mayfly_transport::{CopyContent, Looked};
+use mayfly_transport::{Certain, CopyContent, Looked};
 use mayfly_types::{Attr, Errno, FileId, OpenRef, Timestamp};
 use mayfly_wire::{Link, MakeDirectory, Open, Rename, SetAttr, Symlink, Target, Unlink, Walk};
 
@@ -226,7 +226,7 @@ impl ShmTransport {
         &self,
         set: &SetAttr<'_>,
         known: Option<&Walk<'_>>,
-        is_certain: &mut dyn FnMut(FileId, &[u8]) -> bool,
+        certain: &mut dyn FnMut(FileId, &[u8]) -> Certain,
         time_object: &mut dyn FnMut(OpenRef) -> bool,
     ) -> bool {
         let SetAttr { which, mode, uid, gid, atime, mtime, .. } = *set;
@@ -235,13 +235,8 @@ impl ShmTransport {
             let changes = Changes { which, mode, uid, gid, atime, mtime, moment };
             let given = (&self.node.name_tables, delegation);
             self.note_change(submissions, 1);
-            let is_certain = |at, path: &[u8]| is_certain(at, path);
-            submissions.submit_changes_with(
-                given,
-                changed,
-                &changes,
-                (is_certain, &mut *time_object),
-            )
+            let certain = |at, path: &[u8]| certain(at, path);
+            submissions.submit_changes_with(given, changed, &changes, (certain, &mut *time_object))
         };
         let submitted = match set.target {
             Target::Open(_) if let Some(walk) = known => self

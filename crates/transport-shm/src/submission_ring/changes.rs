@@ -17,6 +17,7 @@ use core::{
 };
 
 use mayfly_sys::arch::Moment;
+use mayfly_transport::Certain;
 use mayfly_types::{FileId, OpenRef, Timestamp};
 use mayfly_wire::{SET_ATIME, SET_ATIME_NOW, SET_GID, SET_MODE, SET_MTIME, SET_MTIME_NOW, SET_UID};
 
@@ -200,9 +201,9 @@ fn goes_with(which: u32, more: u32) -> bool {
 }
 
 impl SubmissionRing {
-    /// Submits a change of attributes; `None` when it is to be asked for. `is_certain` says, of a
-    /// name that is claimed, and that nothing waits about, that it is a regular file's, which has
-    /// no other name, and all of whose attributes its record has; with a description, of this file.
+    /// Submits a change of attributes; `None` when it is to be asked for. `certain` says, of a name
+    /// that is claimed, and that nothing waits about, whether it is a regular file's that has no
+    /// other name, and which attributes its record has; with a description, whether of this file.
     /// It is asked for the path from the directory that is delegated, whose identity comes first.
     /// One thread at a time.
     #[must_use]
@@ -211,9 +212,9 @@ impl SubmissionRing {
         given: (&NameTables, u32),
         changed: Changed<'_>,
         changes: &Changes,
-        is_certain: impl FnOnce(FileId, &[u8]) -> bool,
+        certain: impl FnOnce(FileId, &[u8]) -> Certain,
     ) -> Option<Submission> {
-        self.submit_changes_with(given, changed, changes, (is_certain, &mut |_| false))
+        self.submit_changes_with(given, changed, changes, (certain, &mut |_| false))
     }
 
     /// The same of files in whose objects `time_object` can set these times, too: those that were
@@ -224,8 +225,8 @@ impl SubmissionRing {
         (tables, delegation): (&NameTables, u32),
         changed: Changed<'_>,
         changes: &Changes,
-        (is_certain, time_object): (
-            impl FnOnce(FileId, &[u8]) -> bool,
+        (certain, time_object): (
+            impl FnOnce(FileId, &[u8]) -> Certain,
             &mut dyn FnMut(OpenRef) -> bool,
         ),
     ) -> Option<Submission> {
@@ -253,15 +254,25 @@ impl SubmissionRing {
         {
             return Some(Submission::Joined);
         }
+        // Whether an object has the times. Then none may be added to the record later.
         let started = Cell::new(false);
-        let may = |before: Seen| match before {
-            Seen::Claimed(_) if !joins => false,
-            Seen::Claimed(place) => {
-                started.set(State(self.records[place].state.load(Relaxed)).is_started());
-                let may = !started.get() || changes.which & (ATIME | MTIME) == 0;
-                may && self.is_file_of_own(print, place, open, count)
+        let may = |before: Seen| {
+            let certain = match before {
+                Seen::Claimed(place) if joins && self.is_file_of_own(print, place, open, count) => {
+                    match State(self.records[place].state.load(Relaxed)).is_started() {
+                        true => Certain::AllButTimes,
+                        false => Certain::All,
+                    }
+                }
+                Seen::Claimed(_) => Certain::Nothing,
+                _ => certain(FileId(self.directory.load(Relaxed)), path),
+            };
+            started.set(certain == Certain::AllButTimes);
+            match certain {
+                Certain::All => true,
+                Certain::AllButTimes => changes.which & (ATIME | MTIME) == 0,
+                Certain::Nothing => false,
             }
-            _ => is_certain(FileId(self.directory.load(Relaxed)), path),
         };
         let is_plain = (Some(NameState::Plain), Some(NameState::Plain));
         let write = |record: &Record| record.write_changes(path, open, changes, started.get());

@@ -15,6 +15,16 @@ fn changes(which: u32, mode: u32) -> Changes {
 
 impl Ring {
     fn change(&self, changed: Changed<'_>, which: u32, certain: bool) -> Option<Submission> {
+        let certain = if certain { Certain::All } else { Certain::Nothing };
+        self.change_known(changed, which, certain)
+    }
+
+    fn change_known(
+        &self,
+        changed: Changed<'_>,
+        which: u32,
+        certain: Certain,
+    ) -> Option<Submission> {
         let given = self.delegation().expect("it was given");
         let (changes, given) = (changes(which, 0o700), (&*self.tables, given));
         self.submissions.submit_changes(given, changed, &changes, |_, _| certain)
@@ -96,6 +106,30 @@ fn a_name_that_is_there_is_changed_when_it_is_certain_what_it_is() {
     }
 }
 
+/// A file was written, its mode was set, which found no record to join, and then its times, which
+/// joined that one: the object's time counted, and what was asked for was nowhere.
+#[test]
+fn times_that_an_object_has_join_no_change_of_other_attributes() {
+    let mut ring = ring();
+    ring.put("f", NameState::Plain);
+    let (name, known) = (Changed::Name(b"f"), Certain::AllButTimes);
+    assert_eq!(ring.change_known(name, SET_MTIME, known), None);
+    assert_eq!(ring.change_known(name, SET_MODE | SET_ATIME, known), None);
+    assert_eq!(ring.change_known(name, SET_GID, known), Some(Submission::Record));
+    for which in [SET_MTIME, SET_ATIME_NOW, SET_MTIME | SET_UID] {
+        assert_eq!(ring.change_known(name, which, known), None, "{which}");
+    }
+    assert_eq!(ring.change_known(name, SET_MODE, known), Some(Submission::Joined));
+    assert_eq!(ring.submissions.waiting(), 1);
+    assert_eq!(
+        ring.submissions.records[0].execute(),
+        Submitted::Changes { which: SET_MODE | SET_GID }
+    );
+    for (which, taken) in [(SET_MODE, Some(Submission::Record)), (SET_MTIME, None)] {
+        assert_eq!(ring.change_known(name, which, known), taken, "it is executed: {which}");
+    }
+}
+
 #[test]
 fn a_removed_file_is_changed_by_its_description_alone() {
     let ring = ring();
@@ -120,6 +154,9 @@ fn nothing_is_changed_after_the_delegation_was_taken_back() {
     let given = (&*ring.tables, given);
     let changes = changes(SET_MODE, 0o700);
     let changed = Changed::Name(b"f");
-    assert_eq!(ring.submissions.submit_changes(given, changed, &changes, |_, _| true), None);
+    assert_eq!(
+        ring.submissions.submit_changes(given, changed, &changes, |_, _| Certain::All),
+        None
+    );
     assert_eq!(ring.submissions.waiting(), 0);
 }

@@ -1,6 +1,6 @@
 use super::*;
 use crate::submission_ring::{
-    Changed, Changes, Submission, Submitted,
+    Certain, Changed, Changes, Submission, Submitted,
     tests::{Ring, ring},
 };
 
@@ -102,7 +102,7 @@ fn attributes_are_changed_before_a_move_and_asked_for_after_it() {
     let changes = Changes { which: mayfly_wire::SET_MODE, ..Changes::default() };
     let change = |changed| {
         let given = (&*ring.tables, given);
-        ring.submissions.submit_changes(given, changed, &changes, |_, _| true)
+        ring.submissions.submit_changes(given, changed, &changes, |_, _| Certain::All)
     };
     assert_eq!(change(Changed::Name(b"g")), None);
     assert_eq!(change(Changed::Name(b"f")), None);

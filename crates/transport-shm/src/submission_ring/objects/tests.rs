@@ -2,7 +2,7 @@ use mayfly_types::FileId;
 use mayfly_wire::{SET_ATIME, SET_MODE, SET_UID};
 
 use super::super::{
-    Changed, Changes, Made, RECORD_CLOSED, Submitted,
+    Certain, Changed, Changes, Made, RECORD_CLOSED, Submitted,
     tests::{Ring, ring},
 };
 use super::*;
@@ -92,7 +92,7 @@ fn what_is_written_behind_changes(first: u32, last: u32) {
     let change = |which| {
         let changes = Changes { which, mode: 0o600, uid: 1, ..Changes::default() };
         let time_object: &mut dyn FnMut(OpenRef) -> bool = &mut |_| true;
-        let how = (|_: FileId, _: &[u8]| false, time_object);
+        let how = (|_: FileId, _: &[u8]| Certain::Nothing, time_object);
         let (tables, changed) = (&*ring.tables, Changed::Open(open));
         ring.submissions.submit_changes_with((tables, given), changed, &changes, how).is_some()
     };
