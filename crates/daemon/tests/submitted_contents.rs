@@ -14,7 +14,7 @@ use mayfly_wire::{
     GRANT_OBJECT, GRANT_READ, Map, Ping, Request, SET_MODE, SET_SIZE, SetAttr, Target,
 };
 use support::{
-    INLINE_MAX, Node, O_RDWR, SESSION, failed, set,
+    Answer, INLINE_MAX, Node, O_RDWR, SESSION, failed, set,
     submitting::{
         O_TRUNC, OTHER, add, add_as, change_as, change_open_as, is_replaced, link_as, made,
         make_file_as, move_as, node_on_disk, open_to_write_after, remove, replace_as, ring_at,
@@ -279,4 +279,27 @@ fn a_record_about_another_file_changes_nothing() {
     assert_eq!(text(&mut node, "d/g"), b"");
     let nobody = SessionId(9);
     assert_eq!(change_as(&node, nobody, "d/f", &Changes::default()), None);
+}
+
+/// A name was removed when a request to change its file's bytes was taken up already. It counted as
+/// one that is there, so that nothing new was made of it, and it could be removed again.
+#[test]
+fn a_name_that_was_removed_just_before_its_file_is_to_be_changed_is_gone() {
+    type Change = (&'static str, fn(&mut Node) -> Answer<()>);
+    let changes: [Change; 3] = [
+        ("opens it for writing", |node| node.open("d/f", O_RDWR).map(drop)),
+        ("sets its length", |node| {
+            node.set_attr(Target::Path(walk("d/f", 0)), SET_SIZE, set()).map(drop)
+        }),
+        ("gives it another name", |node| node.link("d/f", "d/g")),
+    ];
+    for (what, change) in changes {
+        let (mut node, _) = with_file(b"text");
+        assert!(remove(&node, "d/f"));
+        node.region.head.submitted.store(0, SeqCst);
+        assert_eq!(failed(change(&mut node)), Errno::ENOENT, "who {what}");
+        assert!(!remove(&node, "d/f"), "who {what} leaves nothing to be removed");
+        assert!(submit_create(&node, "d/f").is_some(), "who {what} leaves the name free");
+        assert!(remove(&node, "d/f"), "who {what}");
+    }
 }

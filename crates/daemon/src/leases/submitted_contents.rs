@@ -11,7 +11,10 @@
 
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 
-use mayfly_meta::record::{BirthKey, Content};
+use mayfly_meta::{
+    key,
+    record::{BirthKey, Content},
+};
 use mayfly_sys::file::O_TRUNC;
 use mayfly_transport_shm::submission_ring::{
     RINGS, Record, SubmissionRing,
@@ -22,7 +25,11 @@ use mayfly_types::{Errno, FileId, FileKind, Timestamp};
 use crate::{
     fault::Outcome,
     leases::{
-        state::{cycles::Present, name_table::Settled, submissions::Ring},
+        state::{
+            cycles::Present,
+            name_table::{Settled, found_in},
+            submissions::Ring,
+        },
         submitted_files::believed,
     },
     namespace::{
@@ -125,11 +132,26 @@ impl Shard {
         if !matches!(located.inode.content, Content::Inline(_)) {
             return false;
         }
-        let Some((table, root, print)) = self.slot_of_name(located) else { return false };
+        let Some(slot) = self.slot_of_name(located) else { return false };
+        let (table, root, print) = slot;
         let executed = self.reserve(table, root, print);
-        let name_state = Some(NameState::Plain);
+        let name_state = match executed {
+            false => Some(NameState::Plain),
+            // The name may be gone since, or be another thing's.
+            true if self.slot_of_name(located) == Some(slot) => self.name_state(located),
+            true => return true,
+        };
         self.leases.delegations.settled.push(Settled { table, root, print, name_state });
         executed
+    }
+
+    /// How the name of a small file stands now.
+    fn name_state(&mut self, located: &Located) -> Option<NameState> {
+        let BirthKey { directory, name } = located.fused.as_ref()?;
+        match self.store.get(&key::dentry(*directory, name)) {
+            Ok(record) => record.map(|record| found_in(record, &self.place).0),
+            Err(_) => Some(NameState::AskDaemon),
+        }
     }
 
     /// In which name table, of which directory, the name of a small file is.
@@ -150,8 +172,12 @@ impl Shard {
     /// An open file whose bytes may change, or of which an object may be made: nobody writes to it
     /// without asking.
     pub(crate) fn load_to_change(&mut self, id: FileId) -> Outcome<Located> {
-        let located = self.load_open(id)?;
-        if self.reserve_content(&located) { self.load_open(id) } else { Ok(located) }
+        let mut located = self.load_open(id)?;
+        // A move may have been executed: then it is another name that nobody writes by.
+        while self.reserve_content(&located) {
+            located = self.load_open(id)?;
+        }
+        Ok(located)
     }
 
     /// A kernel is about to keep pages of a file: nobody replaces content without asking any more,

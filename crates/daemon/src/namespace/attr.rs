@@ -219,11 +219,11 @@ impl Shard {
 
     /// What the attributes are set of. Nobody changes its content without asking any more.
     fn load_to_set(&mut self, set: &SetAttr<'_>) -> Outcome<Located> {
-        let located = self.load_target(&set.target)?;
-        match set.which & SET_SIZE != 0 && self.reserve_content(&located) {
-            true => self.load_target(&set.target),
-            false => Ok(located),
+        let mut located = self.load_target(&set.target)?;
+        while set.which & SET_SIZE != 0 && self.reserve_content(&located) {
+            located = self.load_target(&set.target)?;
         }
+        Ok(located)
     }
 
     /// Whether a length can be set by who names the file so.

@@ -152,7 +152,7 @@ impl Shard {
 
     pub(crate) fn link(&mut self, link: &Link<'_>) -> Outcome<Served> {
         let mut source = self.linked_file(link)?;
-        if self.reserve_content(&source) {
+        while self.reserve_content(&source) {
             source = self.linked_file(link)?;
         }
         let mut place = self.walk_second(&link.to, Rule::Name)?;
