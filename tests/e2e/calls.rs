@@ -137,6 +137,7 @@ checks! {
     fn exchange_swaps_directories_and_links_between_parents = same;
     fn whiteout_is_refused = stated;
     fn the_time_of_birth_is_told_and_stays = same;
+    fn flags_that_a_call_does_not_know_are_refused = same;
     fn names_do_not_move_across_the_border = stated;
     fn a_bad_directory_is_told_before_the_border = same;
     fn links_count_and_unlinked_files_stay_open = same;

@@ -15,6 +15,8 @@ pub const AT_SYMLINK_NOFOLLOW: usize = 0x100;
 pub const AT_REMOVEDIR: usize = 0x200;
 /// Follow a symbolic link at the end (linkat).
 pub const AT_SYMLINK_FOLLOW: usize = 0x400;
+/// Ask what the effective user may (faccessat2).
+pub const AT_EACCESS: usize = 0x200;
 /// The path may be empty and then means the descriptor.
 pub const AT_EMPTY_PATH: usize = 0x1000;
 

@@ -126,3 +126,40 @@ CHECK(lengths_beyond_the_largest_file_are_refused)
 	IS(4, lseek(fd, 0, SEEK_END));
 	IS(0, pread(fd, (char[4]){0}, 4, INT64_MAX - 10));
 }
+
+/* A call refuses a flag that it does not know before it looks at the path. */
+CHECK(flags_that_a_call_does_not_know_are_refused)
+{
+	static const char *paths[] = {"file", "none", "", "dir", "file/x", "link"};
+	static const int flags[] = {0x2, 0x100, 0x200, 0x400, 0x800, 0x8000, 0x6000, 0x100000, INT32_MIN};
+	struct timespec times[2] = {{1, 0}, {2, 0}}, none[2] = {{1, 2000000000}, {2, 0}};
+	struct stat stat_;
+	struct statx statx_;
+	close(make_file("file", "text"));
+	mkdir("dir", 0755), symlink("none", "link");
+	for (size_t i = 0; i < sizeof paths / sizeof *paths; i++) {
+		const char *path = paths[i];
+		say("%s", path);
+		for (size_t k = 0; k < sizeof flags / sizeof *flags; k++) {
+			int flag = flags[k];
+			say("%x", (unsigned)flag);
+			SHOW(syscall(SYS_newfstatat, AT_FDCWD, path, &stat_, flag));
+			SHOW(syscall(SYS_statx, AT_FDCWD, path, flag, 0xfff, &statx_));
+			SHOW(syscall(439 /* faccessat2 */, AT_FDCWD, path, R_OK, flag));
+			SHOW(syscall(SYS_utimensat, AT_FDCWD, path, times, flag));
+			SHOW(syscall(SYS_fchownat, AT_FDCWD, path, -1, -1, flag));
+			SHOW(syscall(SYS_linkat, AT_FDCWD, path, AT_FDCWD, "none/x", flag));
+			SHOW(syscall(SYS_renameat2, AT_FDCWD, path, AT_FDCWD, "none/x", flag & ~4));
+		}
+		SHOW(renameat2(AT_FDCWD, path, AT_FDCWD, "", RENAME_NOREPLACE | RENAME_EXCHANGE));
+		SHOW(syscall(SYS_statx, AT_FDCWD, path, 0, 0x80000000, &statx_));
+		SHOW(syscall(SYS_utimensat, AT_FDCWD, path, none, 0));
+		SHOW(mknod(path, S_IFDIR | 0755, 0));
+	}
+	int fd = open("file", O_RDONLY);
+	SHOW(posix_fadvise(fd, 0, 0, 99));
+	SHOW(posix_fadvise(fd, 0, 0, POSIX_FADV_WILLNEED));
+	SHOW(fstatat(fd, "", &stat_, AT_EMPTY_PATH | 2));
+	SHOW(futimens(fd, none));
+	SHOW(linkat(AT_FDCWD, "/proc/self/fd/999", AT_FDCWD, "x", AT_SYMLINK_FOLLOW));
+}

@@ -16,7 +16,7 @@ use mayfly_wire::{
 
 use super::{
     data,
-    serve::{AT, PLAIN, PathArguments, argument, done, with_path},
+    serve::{AT, PLAIN, PathArguments, are_refused, argument, done, with_path},
 };
 use crate::{
     Call, Outcome,
@@ -146,6 +146,9 @@ pub(super) unsafe fn with_target(
     flags: usize,
     work: &mut dyn FnMut(Target<'_>, &mut PathText) -> Result<isize, Stop>,
 ) -> Outcome {
+    if are_refused(call.number, flags) {
+        return Outcome::Pass;
+    }
     // A null path means an empty one to newer kernels.
     let empty = flags & AT_EMPTY_PATH != 0
         && (argument(call, at.path) == 0
@@ -261,24 +264,22 @@ pub(super) unsafe fn stat(call: &Call) -> Outcome {
 pub(super) unsafe fn statx(call: &Call) -> Outcome {
     const RESERVED: u32 = 0x8000_0000;
     const SYNC_TYPE: usize = 0x6000;
-    const AT_NO_AUTOMOUNT: usize = 0x800;
     let buffer = argument(call, 4) as *mut KernelStatx;
     let flags = argument(call, 2);
-    const KNOWN: usize = AT_SYMLINK_NOFOLLOW | AT_EMPTY_PATH | AT_NO_AUTOMOUNT | SYNC_TYPE;
-    let invalid = argument(call, 3) as u32 & RESERVED != 0
-        || flags as u32 as usize & !KNOWN != 0
-        || flags & SYNC_TYPE == SYNC_TYPE;
+    if argument(call, 3) as u32 & RESERVED != 0
+        || flags & SYNC_TYPE == SYNC_TYPE
+        || are_refused(call.number, flags)
+    {
+        return Outcome::Pass;
+    }
     // SAFETY: passed on to the caller.
-    if let Some(attr) = unsafe { leased::attributes(call) }.filter(|_| !invalid) {
+    if let Some(attr) = unsafe { leased::attributes(call) } {
         // SAFETY: the host wants a `struct statx` written there.
         return done(unsafe { user::write(&statx_of(&attr), buffer) }.map(|()| 0));
     }
     // SAFETY: passed on to the caller.
     unsafe {
         with_target(call, AT, flags, &mut |target, escape| {
-            if invalid {
-                return Err(Stop::Failed(Errno::EINVAL));
-            }
             let attr = attributes_of(target, escape)?;
             user::write(&statx_of(&attr), buffer)?;
             Ok(0)
@@ -473,7 +474,14 @@ pub(super) unsafe fn set_times(call: &Call) -> Outcome {
     }
     let mut work = |target: Target<'_>, escape: &mut PathText| {
         // SAFETY: passed on to the caller.
-        let to = unsafe { times_of(call) }?;
+        let to = match unsafe { times_of(call) } {
+            // A time that is none is looked at when the file is found.
+            Err(Errno::EINVAL) if by_descriptor => {
+                session::get()?.stat(target, escape)?;
+                return Err(Stop::Failed(Errno::EINVAL));
+            }
+            to => to?,
+        };
         change(target, &to, escape)
     };
     // SAFETY: passed on to the caller.

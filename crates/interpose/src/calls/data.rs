@@ -306,17 +306,16 @@ pub(super) fn check_size(size: u64) -> Result<(), Errno> {
 
 /// posix_fadvise and readahead: advice may be ignored.
 pub(super) fn advise(call: &Call) -> Outcome {
-    if call.number == number::FADVISE64
-        && argument(call, 2) as i64 >= 0
-        && leased::flags(call).is_some()
-    {
+    const ADVICES: u32 = 6;
+    let is_known = argument(call, 2) as i64 >= 0 && (argument(call, 3) as u32) < ADVICES;
+    if call.number == number::FADVISE64 && is_known && leased::flags(call).is_some() {
         return Outcome::Done(0);
     }
     done(session::require_open(argument(call, 0) as i32).and_then(|(_, open)| {
         if open.is_path() || call.number == number::READAHEAD && !open.readable() {
             return Err(Errno::EBADF);
         }
-        if call.number == number::FADVISE64 && (argument(call, 2) as i64) < 0 {
+        if call.number == number::FADVISE64 && !is_known {
             return Err(Errno::EINVAL);
         }
         Ok(0)

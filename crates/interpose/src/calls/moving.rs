@@ -241,6 +241,8 @@ fn copy_leased(call: &Call) -> Option<Result<isize, Errno>> {
         let piece = [IoVec { base: scratch.as_mut_slice().as_mut_ptr(), bytes: wanted }];
         // SAFETY: the memory is ours.
         let got = match unsafe { leased::read(from, None, &piece) } {
+            // Whether anything may be written there has not been found out.
+            Some(Ok(0)) if copied == 0 => return None,
             Some(Ok(got)) => got,
             Some(Err(errno)) if copied == 0 => return Some(Err(errno)),
             None if copied == 0 => return None,

@@ -6,7 +6,7 @@ use core::sync::atomic::{AtomicU32, Ordering};
 use mayfly_client::{NewOwner, Stop};
 use mayfly_sys::{
     Errno,
-    arch::syscall3,
+    arch::{syscall3, syscall6},
     file::{AT_EMPTY_PATH, AT_FDCWD, AT_REMOVEDIR, AT_SYMLINK_FOLLOW},
     number, process,
     text::PathText,
@@ -17,7 +17,7 @@ use mayfly_types::{FileId, FileKind};
 use mayfly_wire::{SPECIAL_FIFO, SPECIAL_SOCKET, Target};
 
 use super::{
-    serve::{self, AT, PLAIN, PathArguments, Work, argument, done, issue, with_path},
+    serve::{self, AT, PLAIN, PathArguments, Work, are_refused, argument, done, issue, with_path},
     special,
 };
 use crate::{
@@ -151,17 +151,22 @@ pub(super) unsafe fn symlink(call: &Call) -> Outcome {
 /// As [`crate::dispatch`].
 pub(super) unsafe fn mknod(call: &Call) -> Outcome {
     const TYPE: usize = 0o170_000;
+    const DIRECTORY: usize = 0o040_000;
     let (at, mode) = match call.number {
         number::MKNOD => (PLAIN, argument(call, 1)),
         _ => (AT, argument(call, 2)),
     };
+    if mode & TYPE == DIRECTORY {
+        // Refused before the path is looked at.
+        return Outcome::Pass;
+    }
     // SAFETY: passed on to the caller.
     unsafe {
         with_path(call, at, &mut |place, escape| match mode & TYPE {
             0 | 0o100_000 => make_regular(place, mode, escape),
             0o010_000 => special::make(place, SPECIAL_FIFO, new_owner(mode), escape),
             0o140_000 => special::make(place, SPECIAL_SOCKET, new_owner(mode), escape),
-            0o020_000 | 0o040_000 | 0o060_000 => refuse_node(place, Errno::EPERM, escape),
+            0o020_000 | 0o060_000 => refuse_node(place, Errno::EPERM, escape),
             _ => Err(Stop::Failed(Errno::EINVAL)),
         })
     }
@@ -290,6 +295,9 @@ pub(super) unsafe fn rename(call: &Call) -> Outcome {
         number::RENAMEAT => (AT, PathArguments::at(2), 0),
         _ => (AT, PathArguments::at(2), argument(call, 4) as u32),
     };
+    if are_refused(call.number, flags as usize) {
+        return Outcome::Pass;
+    }
     let (from, to) = (from.taking_links(false), to.taking_links(false));
     // SAFETY: passed on to the caller.
     unsafe {
@@ -322,6 +330,9 @@ pub(super) unsafe fn link(call: &Call) -> Outcome {
         number::LINK => (PLAIN, PathArguments::plain(1), 0),
         _ => (AT, PathArguments::at(2), argument(call, 4)),
     };
+    if are_refused(call.number, flags) {
+        return Outcome::Pass;
+    }
     let follow = flags & AT_SYMLINK_FOLLOW != 0;
     let (from, to) = (from.taking_links(follow), to.taking_links(false));
     // SAFETY: passed on to the caller.
@@ -458,26 +469,40 @@ unsafe fn two_paths(
         Err(Stop::Escaped) => {
             // SAFETY: passed on to the caller.
             unsafe { again(call, (from, from_at, from_path), (to, to_at, to_path), work) }
-                .unwrap_or_else(|| across((from_at, from_path), (to_at, to_path)))
+                .unwrap_or_else(|| across(call, (from_at, from_path), (to_at, to_path)))
         }
     }
 }
 
-/// Two paths of which one is the kernel's. A descriptor that is none, and a path below a file, are
-/// errors before it matters that the file systems are two.
+/// Two paths of which one is the kernel's. A descriptor that is none, a path below a file, and that
+/// there is nothing to link, are errors before it matters that the file systems are two.
 #[inline(never)]
-fn across(from: (i32, &[u8]), to: (i32, &[u8])) -> Outcome {
-    let wrong = [from, to].into_iter().find_map(|(directory, path)| {
+fn across(call: &Call, from: (i32, &[u8]), to: (i32, &[u8])) -> Outcome {
+    let follows = call.number == number::LINKAT && argument(call, 4) & AT_SYMLINK_FOLLOW != 0;
+    let both = [(true, from), (false, to)];
+    let wrong = both.into_iter().find_map(|(is_from, (directory, path))| {
         let mut joined = PathText::new();
         if locate(directory, path, &mut joined) != Ok(Place::Kernel) {
             return None;
         }
         let text = PathText::from_bytes(path).ok()?;
+        let (at, path) = (directory as usize, text.as_ptr() as usize);
         // SAFETY: the path is a terminated string that outlives the call.
-        let raw =
-            unsafe { syscall3(number::FACCESSAT, directory as usize, text.as_ptr() as usize, 0) };
+        let raw = unsafe { syscall3(number::FACCESSAT, at, path, 0) };
         let errors = [Errno::EBADF, Errno::ENOTDIR].map(Errno::as_result);
-        errors.contains(&raw).then_some(raw)
+        let nothing = Errno::ENOENT.as_result();
+        let links = matches!(call.number, number::LINK | number::LINKAT);
+        // A link that leads nowhere can be linked itself.
+        let is_link = || {
+            let mut byte = 0_u8;
+            // SAFETY: as above; one byte is written at most.
+            unsafe {
+                syscall6(number::READLINKAT, at, path, (&raw mut byte) as usize, 1, 0, 0) == 1
+            }
+        };
+        let is_nothing = || raw == nothing && (follows || !is_link());
+        let counts = errors.contains(&raw) || links && is_from && is_nothing();
+        counts.then_some(raw)
     });
     Outcome::Done(wrong.unwrap_or(Errno::EXDEV.as_result()))
 }
@@ -515,7 +540,7 @@ unsafe fn again(
     Some(match (from_place, to_place) {
         // SAFETY: the host's call with other paths, which outlive it.
         (Place::Kernel, Place::Kernel) => Outcome::Done(unsafe { issue(&moved) }),
-        (Place::Kernel, _) | (_, Place::Kernel) => across(from_text, to_text),
+        (Place::Kernel, _) | (_, Place::Kernel) => across(call, from_text, to_text),
         (from, to) => match work(from, to, &mut escape) {
             Ok(()) => Outcome::Done(0),
             Err(Stop::Failed(errno)) => Outcome::Done(errno.as_result()),

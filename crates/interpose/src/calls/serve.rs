@@ -7,7 +7,17 @@
 //! ([`crate::paths::links`]).
 
 use mayfly_client::Stop;
-use mayfly_sys::{Errno, arch::syscall6, file::AT_FDCWD, text::PathText, user};
+use mayfly_sys::{
+    Errno,
+    arch::syscall6,
+    file::{
+        AT_EACCESS, AT_EMPTY_PATH, AT_FDCWD, AT_SYMLINK_FOLLOW, AT_SYMLINK_NOFOLLOW,
+        RENAME_EXCHANGE,
+    },
+    number,
+    text::PathText,
+    user,
+};
 use mayfly_types::limits::SYMLINK_FOLLOWS_MAX;
 
 use crate::{
@@ -34,6 +44,28 @@ pub(crate) struct PathArguments {
 pub(crate) const PLAIN: PathArguments = PathArguments::plain(0);
 /// A call whose first two arguments are a directory and a path.
 pub(crate) const AT: PathArguments = PathArguments::at(0);
+
+/// Whether a call does not know some of its flags. The kernel refuses it before it looks at any
+/// path.
+pub(crate) fn are_refused(number: usize, flags: usize) -> bool {
+    const NO_AUTOMOUNT: usize = 0x800;
+    const SYNC_TYPE: usize = 0x6000;
+    const RENAME_KNOWN: usize = 7;
+    let known = match number {
+        number::RENAME | number::RENAMEAT | number::RENAMEAT2 => {
+            return flags & !RENAME_KNOWN != 0
+                || flags & RENAME_EXCHANGE != 0 && flags != RENAME_EXCHANGE;
+        }
+        number::LINK | number::LINKAT => AT_SYMLINK_FOLLOW | AT_EMPTY_PATH,
+        number::STATX | number::NEWFSTATAT => {
+            AT_SYMLINK_NOFOLLOW | AT_EMPTY_PATH | NO_AUTOMOUNT | SYNC_TYPE
+        }
+        number::FACCESSAT2 => AT_SYMLINK_NOFOLLOW | AT_EMPTY_PATH | AT_EACCESS,
+        _ => AT_SYMLINK_NOFOLLOW | AT_EMPTY_PATH,
+    };
+    // They are an `int`.
+    flags as u32 as usize & !known != 0
+}
 
 impl PathArguments {
     /// A path relative to the working directory.

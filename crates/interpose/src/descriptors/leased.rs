@@ -21,7 +21,7 @@ use crate::{
     Call,
     calls::{
         locks,
-        serve::{AT, argument},
+        serve::{AT, are_refused, argument},
     },
     process::{
         flight,
@@ -137,7 +137,7 @@ pub(crate) unsafe fn attributes(call: &Call) -> Option<Attr> {
         number::STATX => argument(call, 2),
         _ => return None,
     };
-    if flags & AT_EMPTY_PATH == 0 {
+    if flags & AT_EMPTY_PATH == 0 || are_refused(call.number, flags) {
         return None;
     }
     let (session, reference) = reference(argument(call, 0))?;
