@@ -64,6 +64,37 @@ pub(crate) fn fstat(fd: i32) -> String {
     stat_text(result, &stat)
 }
 
+/// Of a name from an open directory on.
+pub(crate) fn stat_at(at: i32, path: &CStr) -> String {
+    let mut stat = empty_stat();
+    // SAFETY: both pointers are valid for the call.
+    let result = unsafe { libc::fstatat(at, path.as_ptr(), &raw mut stat, 0) };
+    stat_text(result, &stat)
+}
+
+fn of_open(fd: i32) -> Option<libc::stat> {
+    let mut stat = empty_stat();
+    // SAFETY: the pointer is valid for the call.
+    let result = unsafe { libc::fstat(fd, &raw mut stat) };
+    (result == 0).then_some(stat)
+}
+
+pub(crate) fn is_directory(fd: i32) -> bool {
+    of_open(fd).is_some_and(|stat| stat.st_mode & libc::S_IFMT == libc::S_IFDIR)
+}
+
+/// Whether both are open, and the same file.
+pub(crate) fn same_file(one: i32, other: i32) -> bool {
+    let both = of_open(one).zip(of_open(other));
+    both.is_some_and(|(one, other)| (one.st_dev, one.st_ino) == (other.st_dev, other.st_ino))
+}
+
+/// How long an open file is; nothing of what is none.
+pub(crate) fn bytes_of(fd: i32) -> usize {
+    let regular = |stat: &libc::stat| stat.st_mode & libc::S_IFMT == libc::S_IFREG;
+    of_open(fd).filter(regular).map_or(0, |stat| stat.st_size as usize)
+}
+
 pub(crate) fn open(path: &CStr, flags: i32, mode: u32) -> i32 {
     // SAFETY: the path is a C string.
     unsafe { libc::open(path.as_ptr(), flags, mode) }

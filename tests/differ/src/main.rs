@@ -2,7 +2,7 @@
 //!
 //! Run with the same seed natively and on an instance, the two outputs must be the same. Only what
 //! a file system promises is printed: no inode numbers, no times but those that were set, no sizes
-//! of directories. `differ DIRECTORY SEED STEPS`.
+//! of directories. `differ DIRECTORY SEED STEPS [unmapped]`.
 //!
 //! `differ DIRECTORY SEED follow` plays a step for each line that it reads and ends with the input.
 //! Several of them in one directory, taking turns, are a sequence too, of several processes with
@@ -11,6 +11,7 @@
 //! All calls go through libc, which is where an unmodified program's calls go through.
 
 mod calls;
+mod more;
 mod play;
 mod random;
 
@@ -19,8 +20,12 @@ use std::process::ExitCode;
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().collect();
-    let [_, directory, seed, steps] = arguments.as_slice() else {
-        eprintln!("usage: differ DIRECTORY SEED STEPS|follow");
+    let (maps, arguments) = match arguments.split_last() {
+        Some((last, before)) if last == "unmapped" => (false, before),
+        _ => (true, arguments.as_slice()),
+    };
+    let [_, directory, seed, steps] = arguments else {
+        eprintln!("usage: differ DIRECTORY SEED STEPS|follow [unmapped]");
         return ExitCode::from(2);
     };
     let Ok(seed) = seed.parse() else {
@@ -38,7 +43,7 @@ fn main() -> ExitCode {
         eprintln!("differ: STEPS is a number or `follow`");
         return ExitCode::from(2);
     };
-    play::Player::new(seed).play(steps);
+    play::Player::new(seed, maps).play(steps);
     ExitCode::SUCCESS
 }
 

@@ -31,21 +31,23 @@ const DESCRIPTORS_MAX: usize = 12;
 const SIZES: &[u64] = &[0, 1, 17, 511, 4095, 4096, 4097, 9000, 70_000, 200_000];
 
 pub(crate) struct Player {
-    random: Random,
-    open: Vec<i32>,
-    /// Descriptors may append. Where others change the file meanwhile, the offset after an append
-    /// is not the same everywhere (docs/design/fuse.md).
-    appends: bool,
+    pub(crate) random: Random,
+    pub(crate) open: Vec<i32>,
+    /// Nobody else changes files meanwhile, so that descriptors may append: the offset after an
+    /// append is not the same everywhere (docs/design/fuse.md).
+    pub(crate) alone: bool,
+    /// Files are mapped.
+    pub(crate) maps: bool,
 }
 
 impl Player {
-    pub(crate) fn new(seed: u64) -> Self {
-        Player { random: Random::new(seed), open: Vec::new(), appends: true }
+    pub(crate) fn new(seed: u64, maps: bool) -> Self {
+        Player { random: Random::new(seed), open: Vec::new(), alone: true, maps }
     }
 
     /// One of several players in a directory.
     pub(crate) fn following(seed: u64) -> Self {
-        Player { appends: false, ..Player::new(seed) }
+        Player { alone: false, ..Player::new(seed, false) }
     }
 
     pub(crate) fn play(mut self, steps: u32) {
@@ -60,7 +62,7 @@ impl Player {
     }
 
     pub(crate) fn step(&mut self) -> String {
-        match self.random.below(100) {
+        match self.random.below(130) {
             0..18 => self.open_file(),
             18..30 => self.write_some(),
             30..42 => self.read_some(),
@@ -73,20 +75,21 @@ impl Player {
             84..90 => self.change(),
             90..94 => self.list(),
             94..97 => self.with_child(),
-            _ => self.whole_file(),
+            97..100 => self.whole_file(),
+            _ => self.more(),
         }
     }
 
-    fn name(&mut self) -> &'static str {
+    pub(crate) fn name(&mut self) -> &'static str {
         self.random.pick::<&'static str>(NAMES)
     }
 
-    fn size(&mut self) -> u64 {
+    pub(crate) fn size(&mut self) -> u64 {
         let base = *self.random.pick(SIZES);
         base + self.random.below(3)
     }
 
-    fn descriptor(&mut self) -> i32 {
+    pub(crate) fn descriptor(&mut self) -> i32 {
         if self.open.is_empty() || self.random.below(40) == 0 {
             900
         } else {
@@ -116,7 +119,7 @@ impl Player {
         if flags & libc::O_CREAT != 0 {
             flags &= !libc::O_DIRECTORY;
         }
-        if !self.appends {
+        if !self.alone {
             flags &= !libc::O_APPEND;
         }
         let mode = *self.random.pick(&[0o644, 0o600, 0o755, 0o666]);
@@ -125,12 +128,16 @@ impl Player {
         if fd >= 0 {
             self.open.push(fd);
         }
-        let mut text = format!("open {path:?} {flags:o} {mode:o} = {result}");
+        format!("open {path:?} {flags:o} {mode:o} = {result}{}", self.keep_few())
+    }
+
+    /// Closes one of too many.
+    pub(crate) fn keep_few(&mut self) -> String {
         if self.open.len() > DESCRIPTORS_MAX {
-            text.push_str("; ");
-            text.push_str(&self.close_one());
+            format!("; {}", self.close_one())
+        } else {
+            String::new()
         }
-        text
     }
 
     fn bytes(&mut self, count: u64) -> Vec<u8> {
@@ -204,7 +211,7 @@ impl Player {
         let at = self.size() as i64 - 5;
         let whence = *self.random.pick(&[libc::SEEK_SET, libc::SEEK_CUR, libc::SEEK_END]);
         // A directory's offsets are the file system's own.
-        if calls::fstat(fd).contains("mode 4") {
+        if calls::is_directory(fd) {
             return "seek in a directory".to_owned();
         }
         // SAFETY: no pointers.
@@ -293,7 +300,7 @@ impl Player {
         let size = self.size();
         match self.random.below(4) {
             0 => {
-                let mode = *self.random.pick(&[0o644, 0o755, 0o700, 0o4755]);
+                let mode = *self.random.pick(&[0o644, 0o755, 0o700, 0o1755]);
                 // SAFETY: the path is a C string.
                 let done = unsafe { libc::chmod(path_c.as_ptr(), mode) };
                 format!("chmod {path:?} {mode:o} = {}", shown(i64::from(done)))
@@ -344,7 +351,7 @@ impl Player {
         unsafe { libc::waitpid(child, &raw mut status, 0) };
         // SAFETY: no pointers.
         let at = unsafe { libc::lseek(fd, 0, libc::SEEK_CUR) };
-        let directory = calls::fstat(fd).contains("mode 4");
+        let directory = calls::is_directory(fd);
         let at = if directory { "directory".to_owned() } else { shown(at) };
         format!("child writes {fd} = {} then at {at}", libc::WEXITSTATUS(status))
     }
